@@ -1,0 +1,118 @@
+# The tests.
+#
+# sinter_tests()
+#   tests/FOLDER/*.cpp  one doctest program per folder, bin/test_FOLDER, linked to the layer of that
+#                       name, or to all of sinter where no layer has it. ctest sees each case as
+#                       FOLDER/CASE. The folder `gpu` carries the label gpu and counts as skipped
+#                       where there is no GPU.
+#   tests/**/*.sir      one ctest entry per text, run by tests/filecheck.sh.
+#   The rules of the tree: what a layer may include, how long a file may be.
+#
+# Exit status 77 counts as skipped everywhere.
+
+find_package(doctest REQUIRED)
+find_program(SINTER_FILECHECK NAMES FileCheck FileCheck-20 FileCheck-19 FileCheck-18 FileCheck-17
+  FileCheck-16 FileCheck-15 FileCheck-14
+  HINTS /usr/lib/llvm-20/bin /usr/lib/llvm-19/bin /usr/lib/llvm-18/bin /usr/lib/llvm-17/bin
+        /usr/lib/llvm-16/bin /usr/lib/llvm-15/bin /usr/lib/llvm-14/bin)
+mark_as_advanced(SINTER_FILECHECK)
+
+set(SINTER_LAYERS ir passes codegen runtime frontends)
+set(SINTER_TEST_ENVIRONMENT
+  "SINTER_CACHE=${CMAKE_BINARY_DIR}/tests/cache"
+  "FILECHECK_OPTS=--enable-var-scope"
+  "UBSAN_OPTIONS=print_stacktrace=1"
+  # The CUDA driver maps memory where the address sanitizer keeps its shadow gap.
+  "ASAN_OPTIONS=protect_shadow_gap=0")
+
+# add_test with what all tests share; ARGN: COMMAND …
+function(sinter_add_test name)
+  add_test(NAME ${name} ${ARGN})
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1200
+    ENVIRONMENT "${SINTER_TEST_ENVIRONMENT}")
+endfunction()
+
+function(sinter_doctest folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*.cpp)
+  set(target test_${folder})
+  add_executable(${target} ${sources} $<TARGET_OBJECTS:sinter_test_main>)
+  if(folder IN_LIST SINTER_LAYERS)
+    target_link_libraries(${target} PRIVATE sinter::${folder})
+  else()
+    target_link_libraries(${target} PRIVATE sinter::frontends)
+  endif()
+  target_link_libraries(${target} PRIVATE sinter_test_support sinter::json sinter_options)
+  target_compile_definitions(${target} PRIVATE SINTER_TEST_DATA="${CMAKE_SOURCE_DIR}/tests")
+  set(environment ${SINTER_TEST_ENVIRONMENT})
+  if(folder STREQUAL gpu)
+    list(APPEND environment SINTER_TEST_NEEDS_GPU=1)
+  endif()
+
+  # ctest includes this file, which asks the program for its cases each time: building costs
+  # nothing, and no list goes stale.
+  set(include ${CMAKE_BINARY_DIR}/tests/${target}.cmake)
+  file(WRITE ${include} "set(SINTER_TEST_FOLDER [==[${folder}]==])
+set(SINTER_TEST_PROGRAM [==[${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${target}]==])
+set(SINTER_TEST_ENVIRONMENT [==[${environment}]==])
+set(SINTER_TEST_WORKING_DIRECTORY [==[${CMAKE_BINARY_DIR}/tests]==])
+include([==[${CMAKE_SOURCE_DIR}/cmake/discover.cmake]==])
+")
+  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY TEST_INCLUDE_FILES ${include})
+endfunction()
+
+function(sinter_filecheck_tests)
+  set(tools ${CMAKE_BINARY_DIR}/tests/tools)
+  file(MAKE_DIRECTORY ${tools})
+  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/tests/tools/not ${tools}/not SYMBOLIC)
+  file(REMOVE ${tools}/FileCheck)
+  if(SINTER_FILECHECK)
+    file(CREATE_LINK ${SINTER_FILECHECK} ${tools}/FileCheck SYMBOLIC)
+  endif()
+  file(GLOB_RECURSE texts CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/tests
+    ${CMAKE_SOURCE_DIR}/tests/*.sir)
+  foreach(text IN LISTS texts)
+    sinter_add_test(${text} COMMAND ${CMAKE_SOURCE_DIR}/tests/filecheck.sh
+      ${CMAKE_SOURCE_DIR}/tests/${text} ${CMAKE_BINARY_DIR})
+    set_property(TEST ${text} PROPERTY LABELS filecheck)
+  endforeach()
+endfunction()
+
+# Each layer's include directories, as its own sources see them, for tests/layers.sh.
+function(sinter_rule_tests)
+  set(lines "")
+  foreach(layer IN LISTS SINTER_LAYERS)
+    string(APPEND lines
+      "${layer} $<JOIN:$<TARGET_PROPERTY:sinter_${layer},INCLUDE_DIRECTORIES>, >\n")
+  endforeach()
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/tests/layers.txt CONTENT "${lines}")
+  sinter_add_test(rules/layers COMMAND ${CMAKE_SOURCE_DIR}/tests/layers.sh
+    ${CMAKE_CXX_COMPILER} ${CMAKE_BINARY_DIR}/tests/layers.txt)
+  sinter_add_test(rules/file_length COMMAND ${CMAKE_SOURCE_DIR}/tests/file_length.sh)
+  sinter_add_test(rules/filecheck_runner COMMAND ${CMAKE_SOURCE_DIR}/tests/filecheck_runner.sh
+    ${CMAKE_BINARY_DIR})
+  sinter_add_test(rules/setup COMMAND ${CMAKE_SOURCE_DIR}/tests/setup.sh)
+endfunction()
+
+function(sinter_tests)
+  set(root ${CMAKE_BINARY_DIR}/include/tests)
+  sinter_include_link(${root} tests ${CMAKE_SOURCE_DIR}/tests)
+  add_library(sinter_test_support INTERFACE)
+  target_include_directories(sinter_test_support INTERFACE ${root})
+  target_link_libraries(sinter_test_support INTERFACE doctest::doctest)
+  add_library(sinter_test_main OBJECT ${CMAKE_SOURCE_DIR}/tests/main.cpp)
+  target_link_libraries(sinter_test_main PRIVATE sinter_test_support sinter_options)
+
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/*.cpp)
+  set(folders "")
+  foreach(source IN LISTS sources)
+    get_filename_component(folder ${source} DIRECTORY)
+    get_filename_component(folder ${folder} NAME)
+    list(APPEND folders ${folder})
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder IN LISTS folders)
+    sinter_doctest(${folder})
+  endforeach()
+  sinter_filecheck_tests()
+  sinter_rule_tests()
+endfunction()

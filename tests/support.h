@@ -1,0 +1,20 @@
+#pragma once
+// What all doctest programs share.
+//
+// SINTER_SKIP(reason) ends the running case as skipped: ctest counts it so unless something in the
+// case failed. Use it where a device, a compiler or a library that the case needs is missing.
+
+#include <doctest/doctest.h>
+
+namespace sinter::test {
+
+// Notes that the running case was skipped, and prints why.
+void note_skip(const char* file, int line, const char* reason);
+
+}  // namespace sinter::test
+
+#define SINTER_SKIP(reason)                                  \
+  do {                                                       \
+    ::sinter::test::note_skip(__FILE__, __LINE__, (reason)); \
+    return;                                                  \
+  } while (false)
