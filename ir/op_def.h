@@ -1,0 +1,279 @@
+#pragma once
+// What sinter knows of one op, in one place.
+//
+// An op is either pointwise (one scalar expression; see pointwise.h) or a struct that meets the
+// concept OpStruct. There are no defaults for meaning or derivative: a missing part does not
+// compile, and a refusal carries its reason. The registry holds one OpDef per op.
+
+#include <sinter/ir/body.h>
+#include <sinter/ir/graph.h>
+#include <sinter/ir/scalar.h>
+
+#include <concepts>
+#include <functional>
+#include <variant>
+
+namespace sinter {
+
+struct OperandSpec {
+  enum Kind : uint8_t { Required, Optional, Variadic };  // variadic: one or more, last
+  std::string_view name;
+  Kind kind = Required;
+};
+constexpr OperandSpec required(std::string_view name) {
+  return {name, OperandSpec::Required};
+}
+constexpr OperandSpec optional(std::string_view name) {
+  return {name, OperandSpec::Optional};
+}
+constexpr OperandSpec variadic(std::string_view name) {
+  return {name, OperandSpec::Variadic};
+}
+
+// What fusion and scheduling may assume of an op's iteration space.
+enum class OpKind : uint8_t {
+  Pointwise,  // one element from the elements at the same place
+  View,       // an index map
+  Source,     // no tensor operands: literals, iota
+  Reduce,     // over some axes
+  Gather,     // reads at data-dependent places
+  Scatter,    // adds at data-dependent places
+  Random,     // by element index
+  Contract,   // matmul: a library or a template
+  Composite,  // has an expansion, and is gone after `expand`
+  Opaque,     // calls a sub-graph
+};
+std::string_view to_string(OpKind kind);
+
+// The operands and attributes of an op that does not exist yet, for `infer`.
+class InferContext {
+ public:
+  InferContext(const OpDef& def, const void* attrs, std::span<const Value> operands,
+               const SourceLocation& loc, const Graph* callee)
+      : callee(callee), def_(def), attrs_(attrs), operands_(operands), loc_(loc) {}
+  size_t num_operands() const { return operands_.size(); }
+  bool has(size_t i) const { return i < operands_.size() && operands_[i]; }
+  const TensorType& type(size_t i) const { return operands_[i].type(); }
+  const Shape& shape(size_t i) const { return type(i).shape; }
+  int64_t rank(size_t i) const { return type(i).rank(); }
+  // "x (f32[2,3])": the operand as messages name it, by the user's name where there is one.
+  std::string describe(size_t i) const;
+  template <typename T>
+  const T& attrs() const {
+    return *static_cast<const T*>(attrs_);
+  }
+  const OpDef& def() const { return def_; }
+  // "OP: MESSAGE" at the op's place.
+  template <typename... A>
+  Diagnostic error(fmt::format_string<A...> text, A&&... args) const {
+    return error_text(fmt::format(text, std::forward<A>(args)...));
+  }
+  Diagnostic error_text(const std::string& message) const;
+
+  const Graph* const callee;
+
+ private:
+  const OpDef& def_;
+  const void* attrs_;
+  std::span<const Value> operands_;
+  const SourceLocation& loc_;
+};
+
+using Inferred = Result<std::vector<TensorType>>;
+
+// An axis in 0..rank-1, or nullopt when out of range.
+std::optional<int64_t> normalize_axis(int64_t axis, int64_t rank);
+// Sorted, without repeats; nullopt when one is out of range or named twice.
+std::optional<std::vector<int64_t>> normalize_axes(const std::vector<int64_t>& axes, int64_t rank);
+
+// An op under differentiation: builds ops at the graph's insertion point.
+class VjpContext {
+ public:
+  VjpContext(const Op& op, std::vector<Value> grads, std::vector<bool> needed)
+      : op_(op), grads_(std::move(grads)), needed_(std::move(needed)) {}
+  const Op& op() const { return op_; }
+  Value operand(size_t i) const { return op_.operand(i); }
+  Value result(size_t i = 0) const { return op_.result(i); }
+  // The cotangent of a result; null when nothing depends on that result.
+  Value grad(size_t i = 0) const { return grads_[i]; }
+  // Whether the gradient of operand i is wanted; others may be left null.
+  bool needs(size_t i) const { return i < needed_.size() && needed_[i]; }
+  template <typename T>
+  const T& attrs() const {
+    return op_.attrs<T>();
+  }
+
+ private:
+  const Op& op_;
+  std::vector<Value> grads_;
+  std::vector<bool> needed_;
+};
+
+// One gradient per operand; null where there is none (integers, or not needed).
+using Grads = std::vector<Value>;
+
+// Why an op, or one operand, has no derivative.
+struct NonDifferentiable {
+  std::string_view reason;
+};
+
+// Work per execution. FLOPs count a multiply-add as two.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+  // Every operand read once and every result written once, `flops_per_element` per result element.
+  static Cost bytes_moved(const Op& op, double flops_per_element = 1);
+};
+
+// One trial of the registry-wide test.
+struct Sample {
+  std::vector<TensorType> operands;  // a rank of -1 cannot occur; absent optionals: see `absent`
+  AttrMap attrs;
+  std::optional<TensorType> result;  // for ops whose annotation decides the type
+  std::vector<size_t> absent;        // optional operands left out
+  // Float operands are drawn from [low, high], at least `gap` apart from 0 and from each other
+  // where `gap` > 0 (kinks, ties).
+  double low = -2, high = 2, gap = 0;
+  int64_t integer_low = 0, integer_high = 4;  // integer operands, high excluded
+};
+
+// Host tensors of the reference: dense row-major cells.
+struct ReferenceTensor {
+  TensorType type;  // float types are f64 when the f64 reference runs
+  std::vector<Cell> data;
+};
+struct EvaluateContext {
+  const Op& op;
+  std::span<const ReferenceTensor* const> operands;  // null for absent optionals
+  std::vector<ReferenceTensor>& results;             // types set, data sized
+  // Called for each bad index: the first one reported is thrown by the executor.
+  std::function<void(int64_t position, int64_t value, int64_t low, int64_t high)> bad_index;
+};
+
+struct OpDef {
+  std::string name;
+  std::string doc;  // one line: shapes, dtypes, source of the formula
+  std::vector<OperandSpec> operands;
+  AttrSchema schema;
+  OpKind kind = OpKind::Composite;
+  bool has_callee = false;
+
+  std::function<Inferred(const InferContext&)> infer;
+  std::function<Grads(const VjpContext&)> vjp;  // null: refused for `vjp_refusal`
+  std::string vjp_refusal;
+  std::function<Cost(const Op&)> cost;
+  std::function<std::vector<Sample>()> samples;
+
+  // The meaning: exactly one of expand, or evaluate (with body, or a library for Contract).
+  std::function<std::vector<Value>(Graph&, const Op&)> expand;
+  std::function<void(EvaluateContext&)> evaluate;
+  std::function<BodyNode(const Op&, size_t result, std::span<const IndexExpr> at, BodyBuilder&)>
+      body;
+  // Pointwise only: the element's function for operands of these dtypes.
+  std::function<ScalarFn(std::span<const DType> operands, const void* attrs)> scalar;
+  // Pointwise only: partials that never give inf or NaN for finite inputs, by operand.
+  std::vector<bool> bounded_partial;
+};
+
+// The concept of an op given as a struct. Members, all static:
+//   name, doc, operands (array of OperandSpec), kind, Attrs,
+//   infer(const InferContext&) -> Inferred
+//   vjp(const VjpContext&) -> Grads, or `static constexpr NonDifferentiable vjp{"reason"}`
+//   cost(const Op&) -> Cost, samples() -> std::vector<Sample>
+//   and as its meaning either expand(const Op&) -> std::vector<Value> (builds at the insertion
+//   point), or evaluate(EvaluateContext&) with, unless kind is Contract or Opaque,
+//   body(const Op&, size_t result, std::span<const IndexExpr>, BodyBuilder&) -> BodyNode.
+template <typename T>
+concept HasVjp = requires(const VjpContext& c) {
+  { T::vjp(c) } -> std::same_as<Grads>;
+}
+|| requires {
+  { T::vjp } -> std::convertible_to<NonDifferentiable>;
+};
+template <typename T>
+concept HasExpand = requires(const Op& op) {
+  { T::expand(op) } -> std::same_as<std::vector<Value>>;
+};
+template <typename T>
+concept HasEvaluate = requires(EvaluateContext& c) {
+  T::evaluate(c);
+};
+template <typename T>
+concept HasBody = requires(const Op& op, std::span<const IndexExpr> at, BodyBuilder& b) {
+  { T::body(op, size_t{}, at, b) } -> std::same_as<BodyNode>;
+};
+template <typename T>
+concept HasMeaning = (HasExpand<T> && T::kind == OpKind::Composite) ||
+                     (HasEvaluate<T> &&
+                      (HasBody<T> || T::kind == OpKind::Contract || T::kind == OpKind::Opaque));
+template <typename T>
+concept OpStruct = requires(const InferContext& i, const Op& op) {
+  typename T::Attrs;
+  { T::name } -> std::convertible_to<std::string_view>;
+  { T::doc } -> std::convertible_to<std::string_view>;
+  {std::span<const OperandSpec>(T::operands)};
+  { T::kind } -> std::convertible_to<OpKind>;
+  { T::infer(i) } -> std::same_as<Inferred>;
+  { T::cost(op) } -> std::same_as<Cost>;
+  { T::samples() } -> std::same_as<std::vector<Sample>>;
+}
+&&HasVjp<T>&& HasMeaning<T>;
+
+template <OpStruct T>
+OpDef make_def() {
+  OpDef def;
+  def.name = T::name;
+  def.doc = T::doc;
+  def.operands.assign(std::begin(T::operands), std::end(T::operands));
+  def.schema = make_schema<typename T::Attrs>();
+  def.kind = T::kind;
+  def.infer = &T::infer;
+  if constexpr (requires(const VjpContext& c) { T::vjp(c); })
+    def.vjp = &T::vjp;
+  else
+    def.vjp_refusal = NonDifferentiable(T::vjp).reason;
+  def.cost = &T::cost;
+  def.samples = &T::samples;
+  if constexpr (HasExpand<T>) def.expand = [](Graph&, const Op& op) { return T::expand(op); };
+  if constexpr (HasEvaluate<T>) def.evaluate = &T::evaluate;
+  if constexpr (HasBody<T>) def.body = &T::body;
+  return def;
+}
+
+class OpRegistry {
+ public:
+  // All ops of sinter; thread-safe.
+  static const OpRegistry& get();
+  // Null when there is none. Derivatives of pointwise ops (`silu_d0`) are made on first use.
+  const OpDef* find(std::string_view name) const;
+  // Throws InternalError when there is none.
+  const OpDef& at(std::string_view name) const;
+  // In order of registration, derived ops left out.
+  std::vector<const OpDef*> all() const;
+
+  void add(OpDef def);
+  template <OpStruct T>
+  void add() {
+    add(make_def<T>());
+  }
+
+  OpRegistry();
+  ~OpRegistry();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Makes an op at the insertion point of its operands' graph (or of `graph` when there are none).
+template <typename Attrs = NoAttrs>
+Op& build_op(Graph& graph, std::string_view name, std::vector<Value> operands, Attrs attrs,
+             SourceLocation loc) {
+  OpInit init;
+  init.attrs = std::make_shared<Attrs>(std::move(attrs));
+  init.operands = std::move(operands);
+  init.loc = std::move(loc);
+  return graph.create(OpRegistry::get().at(name), std::move(init));
+}
+
+}  // namespace sinter
