@@ -36,6 +36,18 @@ struct Axis {
 struct Axes {
   std::vector<int64_t> value;
 };
+// An exact constant: an integer or a double.
+struct Number {
+  Number() = default;
+  Number(double v) : value(v) {}
+  Number(int v) : value(int64_t{v}) {}
+  Number(int64_t v) : value(v) {}
+  double as_double() const {
+    if (auto* i = std::get_if<int64_t>(&value)) return static_cast<double>(*i);
+    return std::get<double>(value);
+  }
+  std::variant<int64_t, double> value = int64_t{0};
+};
 // The result's type, for ops whose annotation decides it (full, reshape, cast, …). Not printed
 // among the attributes.
 struct ResultType {
@@ -102,6 +114,10 @@ bool from_attr(M& m, const AttrValue& v) {
     return from_attr(m.value, v);
   } else if constexpr (std::is_same_v<M, ResultType>) {
     return from_attr(m.type, v);
+  } else if constexpr (std::is_same_v<M, Number>) {
+    if (auto* i = std::get_if<int64_t>(&v)) return m = Number(*i), true;
+    if (auto* d = std::get_if<double>(&v)) return m = Number(*d), true;
+    return false;
   } else if constexpr (std::is_same_v<M, double>) {
     if (auto* i = std::get_if<int64_t>(&v)) return m = static_cast<double>(*i), true;
     if (auto* d = std::get_if<double>(&v)) return m = *d, true;

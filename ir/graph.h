@@ -278,6 +278,8 @@ class Module {
  public:
   Target target;
   std::vector<State> states;
+  // The call site that the next random op gets; sites are numbered as the module is built.
+  int64_t next_random_site = 0;
 
   Graph& add_graph(std::string name);  // the name must be new
   Graph* find(std::string_view name) const;

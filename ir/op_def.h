@@ -50,7 +50,7 @@ class InferContext {
  public:
   InferContext(const OpDef& def, const void* attrs, std::span<const Value> operands,
                const SourceLocation& loc, const Graph* callee)
-      : callee(callee), def_(def), attrs_(attrs), operands_(operands), loc_(loc) {}
+      : def_(def), attrs_(attrs), operands_(operands), loc_(loc), callee_(callee) {}
   size_t num_operands() const { return operands_.size(); }
   bool has(size_t i) const { return i < operands_.size() && operands_[i]; }
   const TensorType& type(size_t i) const { return operands_[i].type(); }
@@ -70,13 +70,15 @@ class InferContext {
   }
   Diagnostic error_text(const std::string& message) const;
 
-  const Graph* const callee;
+  // The sub-graph of an op that calls one; null otherwise.
+  const Graph* callee() const { return callee_; }
 
  private:
   const OpDef& def_;
   const void* attrs_;
   std::span<const Value> operands_;
   const SourceLocation& loc_;
+  const Graph* callee_;
 };
 
 using Inferred = Result<std::vector<TensorType>>;
