@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Builds sinter and runs its tests: tests/run.sh [--all]
+#
+# Installs what is missing first (see cmake/setup.sh). --all adds the build without CUDA, the
+# sanitizer build, the clang build and the layout of the code. The last line counts everything:
+# `N passed, N failed, N skipped`; the exit status is 0 if nothing failed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. cmake/setup.sh
+
+all=
+level=test
+case ${1:-} in
+  '') ;;
+  --all) all=1 level=all ;;
+  *) echo "usage: tests/run.sh [--all]" >&2; exit 1 ;;
+esac
+setup_install $level
+
+jobs=$(nproc)
+passed=0
+failed=0
+skipped=0
+
+heading() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
+
+# one STATUS NAME: counts a check that is not a ctest entry.
+one() {
+  if [[ $1 == 0 ]]; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "FAILED: $2"
+  fi
+}
+
+# build PRESET: configures and builds; a failure counts as one failed test.
+build() {
+  heading "build $1"
+  mkdir -p "build/$1"
+  if cmake --preset "$1" >"build/$1/configure.log" 2>&1 &&
+      cmake --build --preset "$1" -j "$jobs" 2>&1 | tee "build/$1/build.log" | summary; then
+    return 0
+  fi
+  grep -A5 'CMake Error' "build/$1/configure.log" || true
+  one 1 "build $1"
+  return 1
+}
+
+# Of a build's output what a person wants to see: not the thousand lines that went well.
+summary() { grep -vE '^\[[0-9]+/[0-9]+\] (Building|Linking|Creating|Re-checking)' || true; }
+
+# run_tests PRESET: runs its tests and adds up what ctest reports.
+run_tests() {
+  heading "tests $1"
+  local report=$PWD/build/$1/tests.xml status=0
+  rm -f "$report"
+  ctest --preset "$1" -j "$jobs" --output-junit "$report" || status=$?
+  if [[ ! -s $report ]]; then
+    one 1 "no test of $1 ran"
+    return
+  fi
+  # A test that could not run is a failure; one that said so itself (exit 77) is skipped.
+  local total ok skip
+  total=$(grep -c '<testcase ' "$report") || true
+  ok=$(grep -c '<testcase .*status="run"' "$report") || true
+  skip=$(grep -c '<skipped message="SKIP_RETURN_CODE' "$report") || true
+  passed=$((passed + ok))
+  skipped=$((skipped + skip))
+  failed=$((failed + total - ok - skip))
+  if [[ $status != 0 && $((total - ok - skip)) == 0 ]]; then one 1 "ctest for $1 ended with $status"; fi
+}
+
+build release && run_tests release
+
+if [[ $all ]]; then
+  heading "warnings of g++"
+  one "$(grep -q 'warning:' build/release/build.log && echo 1 || echo 0)" "g++ warns"
+
+  heading "layout of the code"
+  if format=$(setup_clang_format); then
+    mapfile -t files < <(git ls-files '*.h' '*.cpp' '*.cuh')
+    status=0
+    "$format" --dry-run -Werror "${files[@]}" || status=$?
+    one $status "clang-format"
+  else
+    echo "skipped: no clang-format 14"
+    skipped=$((skipped + 1))
+  fi
+
+  build cpu && one 0 "build cpu"
+  build clang && run_tests clang
+  build asan && run_tests asan
+fi
+
+printf '\n%d passed, %d failed, %d skipped\n' $passed $failed $skipped
+[[ $failed == 0 ]]
