@@ -6,7 +6,8 @@
 #                       FOLDER/CASE. The folder `gpu` carries the label gpu and counts as skipped
 #                       where there is no GPU.
 #   tests/**/*.sir      one ctest entry per text, run by tests/filecheck.sh.
-#   The rules of the tree: what a layer may include, how long a file may be.
+#   The rules of the tree: what a layer may include, how long a file may be, what is
+#                       installed.
 #
 # Exit status 77 counts as skipped everywhere.
 
@@ -91,6 +92,10 @@ function(sinter_rule_tests)
   sinter_add_test(rules/filecheck_runner COMMAND ${CMAKE_SOURCE_DIR}/tests/filecheck_runner.sh
     ${CMAKE_BINARY_DIR})
   sinter_add_test(rules/setup COMMAND ${CMAKE_SOURCE_DIR}/tests/setup.sh)
+  if(NOT SINTER_SANITIZE)
+    sinter_add_test(rules/install COMMAND ${CMAKE_SOURCE_DIR}/tests/install.sh ${CMAKE_BINARY_DIR}
+      ${CMAKE_CXX_COMPILER})
+  endif()
 endfunction()
 
 function(sinter_tests)
