@@ -55,6 +55,11 @@ void note_skip(const char* file, int line, const char* reason) {
   std::printf("%s:%d: skipped: %s\n", file, line, reason);
 }
 
+std::string data_path(const std::string& name) {
+  const char* folder = std::getenv("SINTER_TEST_DATA");
+  return std::string(folder != nullptr ? folder : SINTER_TEST_DATA) + "/" + name;
+}
+
 }  // namespace sinter::test
 
 int main(int argc, char** argv) {

@@ -3,13 +3,20 @@
 //
 // SINTER_SKIP(reason) ends the running case as skipped: ctest counts it so unless something in the
 // case failed. Use it where a device, a compiler or a library that the case needs is missing.
+//
+// data_path("golden/x.safetensors") is that file of tests/, or of the folder that the environment
+// variable SINTER_TEST_DATA names: a program carried to another machine finds its data there.
 
 #include <doctest/doctest.h>
+
+#include <string>
 
 namespace sinter::test {
 
 // Notes that the running case was skipped, and prints why.
 void note_skip(const char* file, int line, const char* reason);
+
+std::string data_path(const std::string& name);
 
 }  // namespace sinter::test
 
