@@ -1,0 +1,65 @@
+#include <sinter/runtime/detail/shared_library.h>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+namespace sinter::detail {
+
+SharedLibrary::SharedLibrary(const std::vector<std::string>& candidates) {
+  for (const std::string& candidate : candidates) {
+    handle_ = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ != nullptr) {
+      path_ = candidate;
+      error_.clear();
+      return;
+    }
+    const char* reason = dlerror();
+    error_ += fmt::format("{}{}", error_.empty() ? "" : "; ",
+                          reason != nullptr ? reason : candidate.c_str());
+  }
+}
+
+void* SharedLibrary::symbol(const char* name) const {
+  return handle_ != nullptr ? dlsym(handle_, name) : nullptr;
+}
+
+std::vector<std::string> toolkit_library_candidates(const std::string& stem,
+                                                    const std::vector<int>& versions) {
+  std::vector<std::string> names;
+  for (int version : versions) names.push_back(fmt::format("{}.so.{}", stem, version));
+
+  std::vector<std::string> candidates;
+  const auto add_folder = [&](const std::filesystem::path& folder) {
+    std::error_code ignored;
+    for (const std::string& name : names) {
+      // Absent files are left out, so that the error lists only files that exist but do not load.
+      if (std::filesystem::exists(folder / name, ignored)) candidates.push_back(folder / name);
+    }
+  };
+
+  if (const char* chosen = std::getenv("SINTER_NVRTC"); chosen != nullptr && *chosen != '\0') {
+    const std::filesystem::path path(chosen);
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) {
+      add_folder(path);
+    } else if (path.filename().string().rfind(stem + ".", 0) == 0) {
+      candidates.push_back(path);
+    } else {
+      add_folder(path.parent_path());
+    }
+  }
+  candidates.insert(candidates.end(), names.begin(), names.end());
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    if (const char* root = std::getenv(variable); root != nullptr && *root != '\0') {
+      add_folder(std::filesystem::path(root) / "lib64");
+    }
+  }
+  add_folder("/usr/local/cuda/lib64");
+  return candidates;
+}
+
+}  // namespace sinter::detail

@@ -1,0 +1,278 @@
+#include <sinter/runtime/disk_cache.h>
+
+#include <sinter/runtime/log.h>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <system_error>
+
+namespace sinter {
+namespace {
+
+constexpr char kMagic[8] = {'s', 'i', 'n', 't', 'e', 'r', 'c', '1'};
+
+// Fixed layout, host byte order: a cache folder is not shared between architectures, and a foreign
+// entry fails the checks and is compiled again.
+struct EntryHeader {
+  char magic[8];
+  uint64_t key_high;
+  uint64_t key_low;
+  uint64_t size;
+  uint64_t checksum_high;
+  uint64_t checksum_low;
+};
+static_assert(sizeof(EntryHeader) == 48);
+
+EntryHeader make_header(const CacheKey& key, std::string_view value) {
+  const XXH128_hash_t checksum = XXH3_128bits(value.data(), value.size());
+  EntryHeader header{};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.key_high = key.high;
+  header.key_low = key.low;
+  header.size = value.size();
+  header.checksum_high = checksum.high64;
+  header.checksum_low = checksum.low64;
+  return header;
+}
+
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  bool is_open() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+
+  bool read(char* data, std::size_t size) const {
+    while (size > 0) {
+      const ssize_t count = ::read(descriptor_, data, size);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      data += count;
+      size -= static_cast<std::size_t>(count);
+    }
+    return true;
+  }
+
+  bool write(const char* data, std::size_t size) const {
+    while (size > 0) {
+      const ssize_t count = ::write(descriptor_, data, size);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      data += count;
+      size -= static_cast<std::size_t>(count);
+    }
+    return true;
+  }
+
+  // Closing reports what writing delayed; some file systems say "no space" only here.
+  bool close() {
+    const int descriptor = descriptor_;
+    descriptor_ = -1;
+    return ::close(descriptor) == 0;
+  }
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace
+
+std::string CacheKey::hex() const {
+  return fmt::format("{:016x}{:016x}", high, low);
+}
+
+CacheKey cache_key(std::initializer_list<std::string_view> parts) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  for (std::string_view part : parts) {
+    const uint64_t size = part.size();
+    XXH3_128bits_update(&state, &size, sizeof size);
+    XXH3_128bits_update(&state, part.data(), part.size());
+  }
+  const XXH128_hash_t digest = XXH3_128bits_digest(&state);
+  return {digest.high64, digest.low64};
+}
+
+struct DiskCache::Slot {
+  CacheKey key;
+  std::mutex mutex;
+  Value value;  // null until read or made
+};
+
+struct DiskCache::State {
+  struct Less {
+    bool operator()(const CacheKey& a, const CacheKey& b) const {
+      return a.high != b.high ? a.high < b.high : a.low < b.low;
+    }
+  };
+  std::mutex mutex;
+  std::map<CacheKey, std::shared_ptr<Slot>, Less> slots;
+  std::atomic<uint64_t> hits{0};
+  std::atomic<uint64_t> misses{0};
+  std::atomic<uint64_t> compiles{0};
+  std::atomic<uint64_t> temporaries{0};
+  std::atomic<bool> warned{false};
+};
+
+DiskCache::Ticket::Ticket(std::shared_ptr<Slot> held) : slot(std::move(held)) {
+  slot->mutex.lock();
+}
+
+DiskCache::Ticket::~Ticket() {
+  if (slot) slot->mutex.unlock();
+}
+
+DiskCache::DiskCache(std::string directory)
+    : directory_(std::move(directory)), state_(std::make_unique<State>()) {}
+
+DiskCache::~DiskCache() = default;
+
+std::string DiskCache::default_directory() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::filesystem::path(value != nullptr ? value : "");
+  };
+  if (const auto chosen = variable("SINTER_CACHE"); !chosen.empty()) return chosen;
+  // The XDG specification has relative paths ignored.
+  if (const auto base = variable("XDG_CACHE_HOME"); base.is_absolute()) return base / "sinter";
+  if (const auto home = variable("HOME"); home.is_absolute()) return home / ".cache" / "sinter";
+  return {};
+}
+
+DiskCache& DiskCache::global() {
+  static DiskCache cache(default_directory());
+  return cache;
+}
+
+DiskCache::Ticket DiskCache::begin(const CacheKey& key) {
+  std::shared_ptr<Slot> slot;
+  {
+    std::lock_guard lock(state_->mutex);
+    std::shared_ptr<Slot>& entry = state_->slots[key];
+    if (!entry) {
+      entry = std::make_shared<Slot>();
+      entry->key = key;
+    }
+    slot = entry;
+  }
+  return Ticket(std::move(slot));
+}
+
+DiskCache::Value DiskCache::current(Ticket& ticket) {
+  Slot& slot = *ticket.slot;
+  if (!slot.value) {
+    if (std::optional<std::string> bytes = read_entry(slot.key)) {
+      slot.value = std::make_shared<const std::string>(*std::move(bytes));
+    }
+  }
+  ++(slot.value ? state_->hits : state_->misses);
+  return slot.value;
+}
+
+DiskCache::Value DiskCache::finish(Ticket& ticket, std::string value) {
+  ++state_->compiles;
+  Slot& slot = *ticket.slot;
+  slot.value = std::make_shared<const std::string>(std::move(value));
+  write_entry(slot.key, *slot.value);
+  return slot.value;
+}
+
+DiskCache::Value DiskCache::load(const CacheKey& key) {
+  Ticket ticket = begin(key);
+  return current(ticket);
+}
+
+void DiskCache::store(const CacheKey& key, std::string value) {
+  Ticket ticket = begin(key);
+  ticket.slot->value = std::make_shared<const std::string>(std::move(value));
+  write_entry(key, *ticket.slot->value);
+}
+
+CacheStats DiskCache::stats() const {
+  return {state_->hits.load(), state_->misses.load(), state_->compiles.load()};
+}
+
+void DiskCache::warn_once(const std::string& message) {
+  if (!state_->warned.exchange(true)) log_warning(message);
+}
+
+std::optional<std::string> DiskCache::read_entry(const CacheKey& key) {
+  if (directory_.empty()) return std::nullopt;
+  const std::string path = std::filesystem::path(directory_) / key.hex();
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) {
+    if (errno != ENOENT && errno != ENOTDIR) {
+      warn_once(fmt::format("cache entry {} cannot be read ({}): compiling again", path,
+                            std::strerror(errno)));
+    }
+    return std::nullopt;
+  }
+  const auto unusable = [&](const char* what) {
+    warn_once(fmt::format("cache entry {} is {}: compiling again", path, what));
+    return std::nullopt;
+  };
+  struct stat info {};
+  EntryHeader header{};
+  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return unusable("not a file");
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return unusable("truncated");
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return unusable("of another format");
+  // The size in the header is trusted only once it agrees with the file's.
+  const auto stored = static_cast<uint64_t>(info.st_size) - sizeof header;
+  if (header.size > stored) return unusable("truncated");
+  if (header.size < stored) return unusable("damaged");
+  std::string value(header.size, '\0');
+  if (!file.read(value.data(), value.size())) return unusable("truncated");
+  const EntryHeader expected = make_header(key, value);
+  if (std::memcmp(&header, &expected, sizeof header) != 0) return unusable("damaged");
+  return value;
+}
+
+void DiskCache::write_entry(const CacheKey& key, std::string_view value) {
+  if (directory_.empty()) return;
+  const std::filesystem::path folder(directory_);
+  const auto failed = [&](std::string_view reason) {
+    warn_once(
+        fmt::format("the cache folder {} cannot be written ({}): kernels are compiled again "
+                    "in the next process",
+                    directory_, reason));
+  };
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return failed(error.message());
+
+  // Unique among processes and threads; O_EXCL guards against a left-over of the same name.
+  const std::string temporary =
+      folder / fmt::format(".{}.{}.{}.tmp", key.hex(), ::getpid(), state_->temporaries++);
+  const std::string target = folder / key.hex();
+  File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!file.is_open()) return failed(std::strerror(errno));
+  const EntryHeader header = make_header(key, value);
+  const bool written = file.write(reinterpret_cast<const char*>(&header), sizeof header) &&
+                       file.write(value.data(), value.size()) && ::fsync(file.get()) == 0 &&
+                       file.close() && ::rename(temporary.c_str(), target.c_str()) == 0;
+  if (!written) {
+    const int reason = errno;
+    ::unlink(temporary.c_str());
+    failed(std::strerror(reason));
+  }
+}
+
+}  // namespace sinter

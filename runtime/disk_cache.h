@@ -1,0 +1,94 @@
+#pragma once
+// A content-addressed cache of compiled artefacts (cubins, host objects), in memory and on disk.
+//
+// Contract: an entry is found only under the key of everything that determined it, carries a
+// checksum, and is published by one rename, so that concurrent processes see a whole entry or none.
+// A folder that cannot be read or written, or an entry that is truncated, altered or of another
+// format, costs one warning per cache and a compile; it never fails and never yields wrong bytes.
+// All members are thread-safe.
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace sinter {
+
+struct CacheKey {
+  uint64_t high = 0;
+  uint64_t low = 0;
+
+  // 32 hexadecimal digits; also the entry's file name.
+  std::string hex() const;
+  friend bool operator==(const CacheKey&, const CacheKey&) = default;
+};
+
+// xxh3-128 over the parts, each preceded by its length, so that no two lists of parts coincide.
+// Pass everything that determines the artefact: full source, architecture, flags, compiler version.
+CacheKey cache_key(std::initializer_list<std::string_view> parts);
+
+struct CacheStats {
+  uint64_t hits = 0;      // answered from memory or disk
+  uint64_t misses = 0;    // not found, or found unusable
+  uint64_t compiles = 0;  // values made by get_or_compile
+};
+
+class DiskCache {
+ public:
+  using Value = std::shared_ptr<const std::string>;  // the artefact's bytes
+
+  // Entries live in `directory`, made on the first store; an empty path keeps them in memory only.
+  explicit DiskCache(std::string directory);
+  ~DiskCache();
+  DiskCache(const DiskCache&) = delete;
+  DiskCache& operator=(const DiskCache&) = delete;
+
+  // SINTER_CACHE, else XDG_CACHE_HOME/sinter, else HOME/.cache/sinter, else empty (memory only).
+  static std::string default_directory();
+  // The process's cache in default_directory(), as the environment stood at the first call.
+  static DiskCache& global();
+
+  const std::string& directory() const { return directory_; }
+
+  // The value stored under `key`, or null.
+  Value load(const CacheKey& key);
+  void store(const CacheKey& key, std::string value);
+
+  // The value under `key`; on a miss, the result of `compile()` (a std::string), which is stored.
+  // Threads that ask for one key at once compile it once; an exception from `compile` passes
+  // through and leaves nothing behind.
+  template <typename Compile>
+  Value get_or_compile(const CacheKey& key, Compile&& compile) {
+    Ticket ticket = begin(key);
+    if (Value found = current(ticket)) return found;
+    return finish(ticket, std::forward<Compile>(compile)());
+  }
+
+  CacheStats stats() const;
+
+ private:
+  struct Slot;
+  struct State;
+  // Exclusive use of one key, until destroyed.
+  struct Ticket {
+    explicit Ticket(std::shared_ptr<Slot> held);
+    Ticket(Ticket&&) = default;
+    ~Ticket();
+    std::shared_ptr<Slot> slot;
+  };
+
+  Ticket begin(const CacheKey& key);
+  Value current(Ticket& ticket);
+  Value finish(Ticket& ticket, std::string value);
+  std::optional<std::string> read_entry(const CacheKey& key);
+  void write_entry(const CacheKey& key, std::string_view value);
+  void warn_once(const std::string& message);
+
+  std::string directory_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace sinter
