@@ -66,6 +66,8 @@ class IndexExpr {
   friend IndexExpr mod(const IndexExpr& a, int64_t k);
   friend bool operator==(const IndexExpr& a, const IndexExpr& b);
 
+  static IndexExpr atom(IndexAtom a);  // as it is; the factories above and below simplify
+
  private:
   void add_term(int64_t coefficient, const std::shared_ptr<const IndexAtom>& atom);
   int64_t constant_ = 0;

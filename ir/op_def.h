@@ -11,6 +11,7 @@
 
 #include <concepts>
 #include <functional>
+#include <optional>
 #include <variant>
 
 namespace sinter {
@@ -114,10 +115,12 @@ class VjpContext {
 // One gradient per operand; null where there is none (integers, or not needed).
 using Grads = std::vector<Value>;
 
-// Why an op, or one operand, has no derivative.
+// Why an op has no derivative rule of its own.
 struct NonDifferentiable {
   std::string_view reason;
 };
+// The refusal of an op whose derivative is that of its expansion.
+inline constexpr NonDifferentiable kThroughExpansion{"differentiated through its expansion"};
 
 // Work per execution. FLOPs count a multiply-add as two.
 struct Cost {
@@ -173,8 +176,11 @@ struct OpDef {
       body;
   // Pointwise only: the element's function for operands of these dtypes.
   std::function<ScalarFn(std::span<const DType> operands, const void* attrs)> scalar;
-  // Pointwise only: partials that never give inf or NaN for finite inputs, by operand.
-  std::vector<bool> bounded_partial;
+  // Pointwise only: the op NAME_dI, d result / d operand I; nullopt when zero everywhere.
+  std::function<std::optional<OpDef>(size_t operand)> derivative;
+  // The result is finite for every finite input, so 0 times it is 0 (derivatives declared bounded).
+  bool bounded = false;
+  std::string base;  // for a derivative: the op it was made from
 };
 
 // The concept of an op given as a struct. Members, all static:

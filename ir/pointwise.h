@@ -36,6 +36,8 @@ class PointwiseBuilder {
   // The partial by operand i is finite for every finite input.
   PointwiseBuilder& bounded(size_t i);
   PointwiseBuilder& not_differentiable(std::string_view reason);
+  // A VJP of its own in place of the one made from the partials.
+  PointwiseBuilder& vjp(std::function<Grads(const VjpContext&)> rule);
   PointwiseBuilder& flops(double per_element);
   // Where the test harness may draw operands; see Sample.
   PointwiseBuilder& sample_range(double low, double high, double gap = 0);
@@ -51,6 +53,15 @@ class PointwiseBuilder {
   OpDef build() const;
 
  private:
+  // The element's function in the compute types of `operands`, unwrapped.
+  Expr core(PointwiseArgs x, const void* attrs) const { return body_(x, attrs); }
+  // d core / d operand i, with the result for stated partials; invalid when zero everywhere.
+  Expr slope(size_t i, PointwiseArgs x, Expr y, const void* attrs) const;
+  std::vector<DType> example_types() const;
+  std::optional<OpDef> derivative(size_t i) const;
+  Grads generic_vjp(const VjpContext& c) const;
+  std::vector<Sample> make_samples() const;
+
   std::string name_, doc_;
   std::vector<std::string_view> operands_;
   Domain domain_;
@@ -59,7 +70,9 @@ class PointwiseBuilder {
   bool gives_bool_ = false, variadic_ = false;
   std::vector<bool> bool_operand_, bounded_;
   std::vector<Partial> partials_;
-  std::string refusal_;
+  std::string refusal_, base_;
+  std::function<Grads(const VjpContext&)> vjp_;
+  bool bounded_result_ = false;
   double flops_ = 1, low_ = -2, high_ = 2, gap_ = 0;
   std::vector<AttrMap> sample_attrs_;
   std::function<std::optional<std::string>(const void*)> check_;
@@ -85,8 +98,5 @@ PointwiseBuilder pointwise_with(std::string_view name, std::string_view doc,
   b.with_attrs<Attrs>();
   return b;
 }
-
-// The op NAME_dI of a pointwise op; nullopt when that partial is zero everywhere.
-std::optional<OpDef> derivative_def(const OpDef& base, size_t operand);
 
 }  // namespace sinter

@@ -1,0 +1,135 @@
+#include <sinter/ir/op_def.h>
+#include <sinter/ir/ops/registry.h>
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+
+namespace sinter {
+
+std::string_view to_string(OpKind kind) {
+  static constexpr std::string_view kNames[] = {"pointwise", "view",    "source", "reduce",
+                                                "gather",    "scatter", "random", "contract",
+                                                "composite", "opaque"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string InferContext::describe(size_t i) const {
+  std::string name = operands_[i].name();
+  if (name.empty()) {
+    const auto& specs = def_.operands;
+    if (i < specs.size() && specs[i].kind != OperandSpec::Variadic)
+      name = specs[i].name;
+    else
+      name = fmt::format("operand {}", i);
+  }
+  return fmt::format("{} ({})", name, type(i).str());
+}
+
+Diagnostic InferContext::error_text(const std::string& message) const {
+  return {loc_, fmt::format("{}: {}", def_.name, message)};
+}
+
+std::optional<int64_t> normalize_axis(int64_t axis, int64_t rank) {
+  if (axis < -rank || axis >= rank) return std::nullopt;
+  return axis < 0 ? axis + rank : axis;
+}
+
+std::optional<std::vector<int64_t>> normalize_axes(const std::vector<int64_t>& axes, int64_t rank) {
+  std::vector<int64_t> out;
+  for (int64_t axis : axes) {
+    auto at = normalize_axis(axis, rank);
+    if (!at || std::find(out.begin(), out.end(), *at) != out.end()) return std::nullopt;
+    out.push_back(*at);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Cost Cost::bytes_moved(const Op& op, double flops_per_element) {
+  Cost cost;
+  for (Value v : op.operands())
+    if (v) cost.bytes += static_cast<double>(v.type().bytes());
+  for (size_t i = 0; i < op.num_results(); ++i) {
+    cost.bytes += static_cast<double>(op.result(i).type().bytes());
+    cost.flops += flops_per_element * static_cast<double>(op.result(i).type().elements());
+  }
+  return cost;
+}
+
+// ---- Registry
+
+struct OpRegistry::Impl {
+  mutable std::mutex mutex;
+  std::deque<OpDef> defs;  // stable addresses
+  std::deque<OpDef> derived;
+  std::unordered_map<std::string, const OpDef*> by_name;
+};
+
+OpRegistry::OpRegistry() : impl_(std::make_unique<Impl>()) {}
+OpRegistry::~OpRegistry() = default;
+
+const OpRegistry& OpRegistry::get() {
+  static const OpRegistry* registry = [] {
+    auto* r = new OpRegistry;
+    register_source(*r);
+    register_arithmetic(*r);
+    register_activation(*r);
+    register_view(*r);
+    register_reduce(*r);
+    register_contract(*r);
+    register_embedding(*r);
+    register_normalization(*r);
+    register_attention(*r);
+    register_loss(*r);
+    register_random(*r);
+    register_optimizer(*r);
+    register_call(*r);
+    return r;
+  }();
+  return *registry;
+}
+
+void OpRegistry::add(OpDef def) {
+  std::lock_guard lock(impl_->mutex);
+  SINTER_CHECK(!impl_->by_name.contains(def.name), "op {} is registered twice", def.name);
+  impl_->defs.push_back(std::move(def));
+  impl_->by_name[impl_->defs.back().name] = &impl_->defs.back();
+}
+
+const OpDef* OpRegistry::find(std::string_view name) const {
+  std::string key(name);
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (auto it = impl_->by_name.find(key); it != impl_->by_name.end()) return it->second;
+  }
+  // NAME_dI: the derivative of a pointwise op, made on first use.
+  size_t at = key.rfind("_d");
+  if (at == std::string::npos || at + 3 != key.size()) return nullptr;
+  char digit = key[at + 2];
+  if (digit < '0' || digit > '9') return nullptr;
+  const OpDef* base = find(key.substr(0, at));
+  if (base == nullptr || !base->derivative) return nullptr;
+  std::optional<OpDef> def = base->derivative(static_cast<size_t>(digit - '0'));
+  if (!def) return nullptr;
+  std::lock_guard lock(impl_->mutex);
+  if (auto it = impl_->by_name.find(key); it != impl_->by_name.end()) return it->second;
+  impl_->derived.push_back(std::move(*def));
+  return impl_->by_name[key] = &impl_->derived.back();
+}
+
+const OpDef& OpRegistry::at(std::string_view name) const {
+  const OpDef* def = find(name);
+  SINTER_CHECK(def != nullptr, "there is no op {}", name);
+  return *def;
+}
+
+std::vector<const OpDef*> OpRegistry::all() const {
+  std::lock_guard lock(impl_->mutex);
+  std::vector<const OpDef*> out;
+  for (const OpDef& def : impl_->defs) out.push_back(&def);
+  return out;
+}
+
+}  // namespace sinter
