@@ -100,6 +100,8 @@ AttrValue to_attr(const M& m) {
     return m.value;
   else if constexpr (std::is_same_v<M, ResultType>)
     return m.type;
+  else if constexpr (std::is_same_v<M, Number>)
+    return std::visit([](auto v) { return AttrValue(v); }, m.value);
   else if constexpr (std::is_same_v<M, bool>)
     return m;
   else if constexpr (std::is_integral_v<M>)
