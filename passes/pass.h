@@ -28,8 +28,8 @@ using PassOptions = std::map<std::string, std::string, std::less<>>;
 class PassContext {
  public:
   PassContext(std::string_view pass, const PassOptions& options, std::vector<Remark>& remarks,
-              std::map<std::string, MemoryPlan>& plans)
-      : plans(plans), pass_(pass), options_(options), remarks_(remarks) {}
+              std::map<std::string, MemoryPlan>& plan_map)
+      : plans(plan_map), pass_(pass), options_(options), remarks_(remarks) {}
   std::string_view option(std::string_view key, std::string_view otherwise = {}) const;
   bool has_option(std::string_view key) const;
   void remark(const SourceLocation& location, std::string message);
