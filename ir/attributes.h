@@ -168,20 +168,20 @@ AttrSchema make_schema() {
     return std::make_shared<S>(*static_cast<const S*>(p));
   };
   schema.find_result_type = [](const void*) -> const TensorType* { return nullptr; };
-  S defaults{};
+  [[maybe_unused]] S defaults{};
   constexpr auto count = std::tuple_size_v<decltype(S::fields())>;
   [&]<size_t... I>(std::index_sequence<I...>) {
-    auto add = [&]<size_t K>(std::integral_constant<size_t, K>) {
+    [[maybe_unused]] auto add = [&]<size_t K>(std::integral_constant<size_t, K>) {
       constexpr auto f = std::get<K>(S::fields());
       AttrSchema::Item item;
       item.name = f.name;
       item.doc = f.doc;
-      item.default_value = detail::to_attr(defaults.*f.member);
       item.is_result_type = detail::field_is(f, static_cast<ResultType*>(nullptr));
       item.is_axis = detail::field_is(f, static_cast<Axis*>(nullptr)) ||
                      detail::field_is(f, static_cast<Axes*>(nullptr));
       item.get = &detail::get_field<S, K>;
       item.set = &detail::set_field<S, K>;
+      item.default_value = item.get(&defaults, K);
       if constexpr (detail::field_is(f, static_cast<ResultType*>(nullptr)))
         schema.find_result_type = [](const void* p) -> const TensorType* {
           return &(static_cast<const S*>(p)->*std::get<K>(S::fields()).member).type;

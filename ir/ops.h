@@ -11,6 +11,7 @@
 #include <sinter/ir/ops/activation.h>
 #include <sinter/ir/ops/arithmetic.h>
 #include <sinter/ir/ops/attention.h>
+#include <sinter/ir/ops/call.h>
 #include <sinter/ir/ops/contract.h>
 #include <sinter/ir/ops/embedding.h>
 #include <sinter/ir/ops/loss.h>
@@ -19,5 +20,6 @@
 #include <sinter/ir/ops/optimizer.h>
 #include <sinter/ir/ops/random.h>
 #include <sinter/ir/ops/reduce.h>
+#include <sinter/ir/ops/reduce_composite.h>
 #include <sinter/ir/ops/source.h>
 #include <sinter/ir/ops/view.h>

@@ -78,6 +78,10 @@ void register_unary(OpRegistry& r) {
                   [](PointwiseArgs x) { return exp(x[0]); })
             .flops(4)
             .build());
+  r.add(pointwise("expm1", "exp(x) - 1 without cancellation near 0", {"x"}, Domain::Float,
+                  [](PointwiseArgs x) { return expm1(x[0]); })
+            .flops(6)
+            .build());
   r.add(pointwise("log", "the natural logarithm; NaN below 0, -inf at 0", {"x"}, Domain::Float,
                   [](PointwiseArgs x) { return log(x[0]); })
             .flops(4)
@@ -352,6 +356,9 @@ Value rsqrt(Value x, SourceLocation loc) {
 }
 Value exp(Value x, SourceLocation loc) {
   return build_unary("exp", x, std::move(loc));
+}
+Value expm1(Value x, SourceLocation loc) {
+  return build_unary("expm1", x, std::move(loc));
 }
 Value log(Value x, SourceLocation loc) {
   return build_unary("log", x, std::move(loc));

@@ -35,6 +35,7 @@ Value square(Value x, SourceLocation loc = SourceLocation::here());  // x * x
 Value sqrt(Value x, SourceLocation loc = SourceLocation::here());    // the square root
 Value rsqrt(Value x, SourceLocation loc = SourceLocation::here());   // 1 / sqrt(x)
 Value exp(Value x, SourceLocation loc = SourceLocation::here());     // e to the power x
+Value expm1(Value x, SourceLocation loc = SourceLocation::here());   // exp(x) - 1
 Value log(Value x, SourceLocation loc = SourceLocation::here());     // the natural logarithm
 Value sin(Value x, SourceLocation loc = SourceLocation::here());     // the sine
 Value cos(Value x, SourceLocation loc = SourceLocation::here());     // the cosine

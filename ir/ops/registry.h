@@ -4,18 +4,19 @@
 namespace sinter {
 class OpRegistry;
 
-void register_source(OpRegistry& r);         // full, iota
-void register_arithmetic(OpRegistry& r);     // add … where, cast
-void register_activation(OpRegistry& r);     // relu, silu, gelu, …
-void register_view(OpRegistry& r);           // broadcast, reshape, permute, slice, concat, pad
-void register_reduce(OpRegistry& r);         // sum, max, min, mean, norm, logsumexp
-void register_contract(OpRegistry& r);       // matmul
-void register_embedding(OpRegistry& r);      // embedding and its gradient, check_index
-void register_normalization(OpRegistry& r);  // softmax, log_softmax, layer_norm, rms_norm
-void register_attention(OpRegistry& r);      // rope, attention
-void register_loss(OpRegistry& r);           // cross_entropy
-void register_random(OpRegistry& r);         // random_uniform, random_normal, dropout
-void register_optimizer(OpRegistry& r);      // adamw
-void register_call(OpRegistry& r);           // fusion
+void register_source(OpRegistry& r);             // full, iota
+void register_arithmetic(OpRegistry& r);         // add … where, cast
+void register_activation(OpRegistry& r);         // relu, silu, gelu, …
+void register_view(OpRegistry& r);               // broadcast, reshape, permute, slice, concat, pad
+void register_reduce(OpRegistry& r);             // sum, max, min and the composites
+void register_reduce_composites(OpRegistry& r);  // mean, norm, logsumexp; part of register_reduce
+void register_contract(OpRegistry& r);           // matmul
+void register_embedding(OpRegistry& r);          // embedding and its gradient, check_index
+void register_normalization(OpRegistry& r);      // softmax, log_softmax, layer_norm, rms_norm
+void register_attention(OpRegistry& r);          // rope, attention
+void register_loss(OpRegistry& r);               // cross_entropy
+void register_random(OpRegistry& r);             // random_uniform, random_normal, dropout
+void register_optimizer(OpRegistry& r);          // adamw
+void register_call(OpRegistry& r);               // fusion
 
 }  // namespace sinter
