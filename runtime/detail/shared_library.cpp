@@ -1,5 +1,7 @@
 #include <sinter/runtime/detail/shared_library.h>
 
+#include <sinter/runtime/log.h>
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -44,7 +46,9 @@ std::vector<std::string> toolkit_library_candidates(const std::string& stem,
   if (const char* chosen = std::getenv("SINTER_NVRTC"); chosen != nullptr && *chosen != '\0') {
     const std::filesystem::path path(chosen);
     std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored)) {
+    if (!std::filesystem::exists(path, ignored)) {
+      log_warning(fmt::format("SINTER_NVRTC names {}, which does not exist", chosen));
+    } else if (std::filesystem::is_directory(path, ignored)) {
       add_folder(path);
     } else if (path.filename().string().rfind(stem + ".", 0) == 0) {
       candidates.push_back(path);
