@@ -201,7 +201,9 @@ void SafetensorsFile::parse_header(const std::string& header, uint64_t data_byte
   };
   const json root = parse_json(path_, header);
   std::vector<Range> ranges;
-  for (const auto& [name, value] : root.items()) {
+  for (const auto& item : root.items()) {
+    const std::string& name = item.key();
+    const json& value = item.value();
     if (name == "__metadata__") {
       if (!value.is_object()) refuse(path_, "bad header: __metadata__ is not an object");
       for (const auto& [key, text] : value.items()) {

@@ -75,7 +75,9 @@ TEST_CASE("safetensors: every type, shape and bit pattern comes back") {
   const SafetensorsFile file(folder.file());
   CHECK(file.metadata() == metadata);
   CHECK(file.entries().size() == tensors.size());
-  for (const auto& [name, value] : tensors) {
+  for (const auto& tensor : tensors) {
+    const auto& name = tensor.first;
+    const Tensor& value = tensor.second;
     CAPTURE(name);
     REQUIRE(file.find(name));
     CHECK(file.find(name)->type == value.type());
