@@ -1,0 +1,248 @@
+#include <sinter/ir/op_def.h>
+#include <sinter/ir/ops/contract.h>
+#include <sinter/ir/ops/detail/build.h>
+#include <sinter/ir/ops/operand.h>
+#include <sinter/ir/ops/registry.h>
+#include <sinter/ir/ops/view.h>
+
+#include <algorithm>
+
+namespace sinter {
+
+using detail::sample;
+
+namespace {
+
+// Rows and columns of a matrix operand as the product sees it.
+struct Matrix {
+  int64_t rows = 0, columns = 0;
+};
+Matrix matrix_of(const Shape& shape, bool transposed) {
+  Matrix m{shape[shape.size() - 2], shape[shape.size() - 1]};
+  if (transposed) std::swap(m.rows, m.columns);
+  return m;
+}
+
+// The axis of an operand that holds the k of the product.
+int64_t inner_axis(int64_t rank, bool is_b, bool transposed) {
+  return is_b != transposed ? rank - 2 : rank - 1;
+}
+
+MatmulSizes sizes_of(const Shape& a, const Shape& b, const MatmulAttrs& attrs) {
+  MatmulSizes s;
+  for (size_t i = 0; i + 2 < a.size(); ++i) s.batch *= a[i];
+  Matrix left = matrix_of(a, attrs.transpose_a), right = matrix_of(b, attrs.transpose_b);
+  s.m = left.rows;
+  s.k = left.columns;
+  s.n = right.columns;
+  return s;
+}
+
+// ---- Evaluation
+
+// A matrix of cells as dense numbers, untransposed.
+template <typename T>
+void load_matrix(const Cell* cells, int64_t rows, int64_t columns, bool transposed,
+                 std::vector<T>& out) {
+  out.resize(static_cast<size_t>(rows * columns));
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c)
+      out[static_cast<size_t>(r * columns + c)] =
+          static_cast<T>(transposed ? cells[c * rows + r].f : cells[r * columns + c].f);
+}
+
+// row += x * other, in fixed strips that compilers vectorise.
+template <typename T>
+void add_scaled(T* __restrict row, T x, const T* __restrict other, int64_t count) {
+  constexpr int64_t kStrip = 8;
+  int64_t i = 0;
+  for (; i + kStrip <= count; i += kStrip)
+    for (int64_t j = 0; j < kStrip; ++j) row[i + j] += x * other[i + j];
+  for (; i < count; ++i) row[i] += x * other[i];
+}
+
+// Products are added in rising k from 0, then c, in T; rounded once at the end.
+template <typename T>
+void evaluate_as(EvaluateContext& ctx) {
+  const auto& attrs = ctx.op.attrs<MatmulAttrs>();
+  const ReferenceTensor& a = *ctx.operands[0];
+  const ReferenceTensor& b = *ctx.operands[1];
+  const ReferenceTensor* c = ctx.operands.size() > 2 ? ctx.operands[2] : nullptr;
+  ReferenceTensor& y = ctx.results[0];
+  MatmulSizes s = sizes_of(a.type.shape, b.type.shape, attrs);
+  std::vector<T> left, right, row(static_cast<size_t>(s.n));
+  for (int64_t batch = 0; batch < s.batch; ++batch) {
+    load_matrix(a.data.data() + batch * s.m * s.k, s.m, s.k, attrs.transpose_a, left);
+    load_matrix(b.data.data() + batch * s.k * s.n, s.k, s.n, attrs.transpose_b, right);
+    for (int64_t i = 0; i < s.m; ++i) {
+      std::fill(row.begin(), row.end(), T{0});
+      for (int64_t k = 0; k < s.k; ++k)
+        add_scaled(row.data(), left[static_cast<size_t>(i * s.k + k)], right.data() + k * s.n, s.n);
+      auto at = static_cast<size_t>((batch * s.m + i) * s.n);
+      for (size_t j = 0; j < row.size(); ++j) {
+        if (c != nullptr) row[j] += static_cast<T>(c->data[at + j].f);
+        Cell cell{};
+        cell.f = static_cast<double>(row[j]);
+        y.data[at + j] = canonical(y.type.dtype, cell);
+      }
+    }
+  }
+}
+
+// ---- The op
+
+struct Matmul {
+  static constexpr std::string_view name = "matmul";
+  static constexpr std::string_view doc =
+      "a [...,m,k] times b [...,k,n] over equal leading axes, floats of one dtype, plus c "
+      "[...,m,n] "
+      "if given; bf16 and f16 add up in f32, and the result is rounded once.";
+  static constexpr OperandSpec operands[] = {required("a"), required("b"), optional("c")};
+  static constexpr OpKind kind = OpKind::Contract;
+  using Attrs = MatmulAttrs;
+
+  static Inferred infer(const InferContext& c) {
+    const Attrs& attrs = c.attrs<Attrs>();
+    for (size_t i = 0; i < 2; ++i) {
+      if (!is_float(c.type(i).dtype)) return c.error("{} is not of a float type", c.describe(i));
+      if (c.rank(i) < 2) return c.error("{} has fewer than 2 axes", c.describe(i));
+    }
+    if (c.type(0).dtype != c.type(1).dtype)
+      return c.error("the dtypes of {} and {} differ", c.describe(0), c.describe(1));
+    if (c.rank(0) != c.rank(1))
+      return c.error("the ranks of {} and {} differ", c.describe(0), c.describe(1));
+    const Shape& a = c.shape(0);
+    const Shape& b = c.shape(1);
+    for (size_t i = 0; i + 2 < a.size(); ++i)
+      if (a[i] != b[i])
+        return c.error("{} and {} disagree on axis {}: {} and {}", c.describe(0), c.describe(1), i,
+                       a[i], b[i]);
+    Matrix left = matrix_of(a, attrs.transpose_a), right = matrix_of(b, attrs.transpose_b);
+    if (left.columns != right.rows)
+      return c.error("axis {} of {} has extent {}, axis {} of {} has {}",
+                     inner_axis(c.rank(0), false, attrs.transpose_a), c.describe(0), left.columns,
+                     inner_axis(c.rank(1), true, attrs.transpose_b), c.describe(1), right.rows);
+    TensorType type = c.type(0);
+    type.shape[type.shape.size() - 2] = left.rows;
+    type.shape[type.shape.size() - 1] = right.columns;
+    if (c.has(2) && c.type(2) != type)
+      return c.error("{} is added to a product of type {}", c.describe(2), type.str());
+    return std::vector{type};
+  }
+  // Each of the four transpositions has its own product, without a transpose.
+  static Grads vjp(const VjpContext& c) {
+    Value a = c.operand(0), b = c.operand(1), dy = c.grad();
+    auto [ta, tb] = c.attrs<Attrs>();
+    Grads grads(c.op().operands().size());
+    if (c.needs(0)) grads[0] = ta ? matmul(b, dy, tb, true) : matmul(dy, b, false, !tb);
+    if (c.needs(1)) grads[1] = tb ? matmul(dy, a, true, ta) : matmul(a, dy, !ta, false);
+    if (c.needs(2)) grads[2] = dy;
+    return grads;
+  }
+  static Cost cost(const Op& op) {
+    Cost cost = Cost::bytes_moved(op, 0);
+    MatmulSizes s = matmul_sizes(op);
+    cost.flops = 2.0 * static_cast<double>(s.batch) * static_cast<double>(s.m) *
+                 static_cast<double>(s.n) * static_cast<double>(s.k);
+    return cost;
+  }
+  static std::vector<Sample> samples() {
+    AttrMap ta{{"transpose_a", true}}, tb{{"transpose_b", true}};
+    AttrMap both{{"transpose_a", true}, {"transpose_b", true}};
+    return {sample({"f32[2,3]", "f32[3,4]"}),
+            sample({"f32[3,2]", "f32[3,4]"}, ta),
+            sample({"f32[2,3]", "f32[4,3]"}, tb),
+            sample({"f32[3,2]", "f32[4,3]"}, both),
+            sample({"f32[2,3]", "f32[3,2]", "f32[2,2]"}),
+            sample({"f32[2,3,2]", "f32[2,3,4]", "f32[2,2,4]"}, ta),
+            sample({"bf16[5,17]", "bf16[17,9]"}),
+            sample({"bf16[2,3]", "bf16[4,3]", "bf16[2,4]"}, tb),
+            sample({"f32[2,2,3,2]", "f32[2,2,5,2]"}, tb),
+            sample({"f32[1,1]", "f32[1,1]"}),
+            sample({"f32[2,0]", "f32[0,3]"}),
+            sample({"f32[0,2]", "f32[2,3]"})};
+  }
+  static void evaluate(EvaluateContext& c) {
+    if (c.results[0].type.dtype == DType::F64)
+      evaluate_as<double>(c);
+    else
+      evaluate_as<float>(c);
+  }
+};
+
+Value product(Value a, Value b, Value c, MatmulAttrs attrs, SourceLocation loc) {
+  std::vector<Value> operands{a, b};
+  if (c) operands.push_back(c);
+  return build_op(a.graph(), "matmul", std::move(operands), attrs, std::move(loc)).result();
+}
+
+std::string described(Value v, std::string_view otherwise) {
+  return fmt::format("{} ({})", v.name().empty() ? otherwise : v.name(), v.type().str());
+}
+
+}  // namespace
+
+MatmulSizes matmul_sizes(const Op& op) {
+  return sizes_of(op.operand(0).shape(), op.operand(1).shape(), op.attrs<MatmulAttrs>());
+}
+
+Value matmul(Value a, Value b, bool transpose_a, bool transpose_b, SourceLocation loc) {
+  detail::graph_of("matmul", "a", a, loc);
+  detail::graph_of("matmul", "b", b, loc);
+  MatmulAttrs attrs{transpose_a, transpose_b};
+  if (a.rank() < 2 || b.rank() < 2 || a.rank() == b.rank()) {
+    bool same = a.rank() == b.rank() && a.rank() >= 2 &&
+                std::equal(a.shape().begin(), a.shape().end() - 2, b.shape().begin());
+    if (same || a.rank() < 2 || b.rank() < 2) return product(a, b, {}, attrs, std::move(loc));
+  }
+  // Refused before anything is reshaped, so that the message has the shapes as the user wrote them.
+  Matrix left = matrix_of(a.shape(), transpose_a), right = matrix_of(b.shape(), transpose_b);
+  if (left.columns != right.rows)
+    throw Error(Diagnostic{
+        loc, fmt::format("matmul: axis {} of {} has extent {}, axis {} of {} has {}",
+                         inner_axis(a.rank(), false, transpose_a), described(a, "a"), left.columns,
+                         inner_axis(b.rank(), true, transpose_b), described(b, "b"), right.rows)});
+  Shape batch_a(a.shape().begin(), a.shape().end() - 2);
+  Shape batch_b(b.shape().begin(), b.shape().end() - 2);
+  // A plain matrix on the right: one product of all rows.
+  if (batch_b.empty() && !transpose_a) {
+    Value rows = reshape(a, {num_elements(batch_a) * left.rows, left.columns}, loc);
+    Value y = product(rows, b, {}, attrs, loc);
+    Shape shape = batch_a;
+    shape.push_back(left.rows);
+    shape.push_back(right.columns);
+    return reshape(y, std::move(shape), std::move(loc));
+  }
+  size_t rank = std::max(batch_a.size(), batch_b.size());
+  Shape batch(rank, 1);
+  for (size_t i = 0; i < rank; ++i) {
+    int64_t p = i + batch_a.size() < rank ? 1 : batch_a[i + batch_a.size() - rank];
+    int64_t q = i + batch_b.size() < rank ? 1 : batch_b[i + batch_b.size() - rank];
+    if (p != q && p != 1 && q != 1)
+      throw Error(
+          Diagnostic{loc, fmt::format("matmul: {} and {} disagree on leading axis {}: {} and {}",
+                                      described(a, "a"), described(b, "b"), i, p, q)});
+    batch[i] = p == 1 ? q : p;
+  }
+  auto expand = [&](Value v) {
+    Shape shape = batch;
+    shape.insert(shape.end(), v.shape().end() - 2, v.shape().end());
+    return broadcast_to(v, shape, loc);
+  };
+  Value big_a = expand(a), big_b = expand(b);
+  return product(big_a, big_b, {}, attrs, std::move(loc));
+}
+
+Value matmul_add(Value a, Value b, Value c, bool transpose_a, bool transpose_b,
+                 SourceLocation loc) {
+  detail::graph_of("matmul", "a", a, loc);
+  detail::graph_of("matmul", "b", b, loc);
+  detail::graph_of("matmul", "c", c, loc);
+  return product(a, b, c, MatmulAttrs{transpose_a, transpose_b}, std::move(loc));
+}
+
+void register_contract(OpRegistry& r) {
+  r.add<Matmul>();
+}
+
+}  // namespace sinter
