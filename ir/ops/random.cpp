@@ -1,0 +1,254 @@
+#include <sinter/ir/op_def.h>
+#include <sinter/ir/ops/arithmetic.h>
+#include <sinter/ir/ops/detail/build.h>
+#include <sinter/ir/ops/random.h>
+#include <sinter/ir/ops/registry.h>
+#include <sinter/ir/ops/source.h>
+#include <sinter/ir/philox.h>
+
+namespace sinter {
+
+using detail::sample;
+
+namespace {
+
+constexpr int64_t kSites = int64_t{1} << 32;
+
+// Refuses operands, from `first` on, that are not seed, step and offset, and a site beyond 32 bits.
+std::optional<Diagnostic> check_stream(const InferContext& c, size_t first, int64_t site) {
+  const TensorType wanted[] = {{DType::U32, {2}}, {DType::U32, {}}, {DType::I64, {}}};
+  for (size_t i = 0; i < 3; ++i)
+    if (c.type(first + i) != wanted[i])
+      return c.error("{} must be {}", c.describe(first + i), wanted[i].str());
+  if (site < 0 || site >= kSites) return c.error("site {} is not in 0..{}", site, kSites - 1);
+  return std::nullopt;
+}
+
+RandomStream stream_of(const EvaluateContext& c) {
+  RandomStream s;
+  s.seed = {static_cast<uint32_t>(c.operands[0]->data[0].i),
+            static_cast<uint32_t>(c.operands[0]->data[1].i)};
+  s.step = static_cast<uint32_t>(c.operands[1]->data[0].i);
+  s.offset = c.operands[2]->data[0].i;
+  s.site = static_cast<uint32_t>(c.op.attrs<RandomAttrs>().site);
+  return s;
+}
+
+BodyNode random_body(RandomKind random, DType gives, const Op& op, std::span<const IndexExpr> at,
+                     BodyBuilder& b) {
+  const TensorType& type = op.result().type();
+  BodyNode stream[] = {b.operand(0, {IndexExpr(0)}), b.operand(0, {IndexExpr(1)}), b.operand(1, {}),
+                       b.operand(2, {})};
+  IndexExpr element = linearize({at.begin(), at.end()}, type.shape);
+  auto site = static_cast<uint32_t>(op.attrs<RandomAttrs>().site);
+  return detail::cast_node(b, b.random(random, site, stream, element), gives, type.dtype);
+}
+
+Inferred infer_float(const InferContext& c) {
+  const auto& a = c.attrs<RandomAttrs>();
+  if (auto refused = check_stream(c, 0, a.site)) return *refused;
+  if (!is_float(a.type.type.dtype))
+    return c.error("the result {} is not of a float type", a.type.type.str());
+  return std::vector{a.type.type};
+}
+
+std::vector<Sample> float_samples() {
+  auto of = [](std::string_view type, int64_t site) {
+    Sample s = sample({"u32[2]", "u32[]", "i64[]"}, {{"site", site}}, type);
+    s.integer_high = 1000;
+    return s;
+  };
+  return {of("f32[]", 0), of("f32[9]", 1), of("f32[3,5]", 2), of("bf16[2,1,6]", 3),
+          of("f32[0,3]", 4)};
+}
+
+// ---- The primitives
+
+struct RandomUniform {
+  static constexpr std::string_view name = "random_uniform";
+  static constexpr std::string_view doc =
+      "Numbers in [0, 1) of the annotated float type from seed u32[2], step u32[], offset i64[] "
+      "and "
+      "`site`: (word >> 8) * 2^-24 of Philox4x32-10 (Salmon et al., 2011).";
+  static constexpr OperandSpec operands[] = {required("seed"), required("step"),
+                                             required("offset")};
+  static constexpr OpKind kind = OpKind::Random;
+  using Attrs = RandomAttrs;
+  static Inferred infer(const InferContext& c) { return infer_float(c); }
+  static Grads vjp(const VjpContext&) { return Grads(3); }
+  static Cost cost(const Op& op) { return Cost::bytes_moved(op, 20); }
+  static std::vector<Sample> samples() { return float_samples(); }
+  static void evaluate(EvaluateContext& c) {
+    RandomStream s = stream_of(c);
+    ReferenceTensor& y = c.results[0];
+    for (size_t i = 0; i < y.data.size(); ++i) {
+      Cell cell{};
+      cell.f = static_cast<double>(sinter::random_uniform(s, static_cast<int64_t>(i)));
+      y.data[i] = canonical(y.type.dtype, cell);
+    }
+  }
+  static BodyNode body(const Op& op, size_t, std::span<const IndexExpr> at, BodyBuilder& b) {
+    return random_body(RandomKind::Uniform, DType::F32, op, at, b);
+  }
+};
+
+struct RandomNormal {
+  static constexpr std::string_view name = "random_normal";
+  static constexpr std::string_view doc =
+      "Numbers of mean 0 and variance 1 of the annotated float type from seed u32[2], step u32[], "
+      "offset i64[] and `site`: Box and Muller (1958) on words of Philox4x32-10.";
+  static constexpr OperandSpec operands[] = {required("seed"), required("step"),
+                                             required("offset")};
+  static constexpr OpKind kind = OpKind::Random;
+  using Attrs = RandomAttrs;
+  static Inferred infer(const InferContext& c) { return infer_float(c); }
+  static Grads vjp(const VjpContext&) { return Grads(3); }
+  static Cost cost(const Op& op) { return Cost::bytes_moved(op, 40); }
+  static std::vector<Sample> samples() { return float_samples(); }
+  static void evaluate(EvaluateContext& c) {
+    RandomStream s = stream_of(c);
+    ReferenceTensor& y = c.results[0];
+    bool wide = y.type.dtype == DType::F64;
+    for (size_t i = 0; i < y.data.size(); ++i) {
+      auto n = static_cast<int64_t>(i);
+      Cell cell{};
+      cell.f = wide ? sinter::random_normal<double>(s, n)
+                    : static_cast<double>(sinter::random_normal<float>(s, n));
+      y.data[i] = canonical(y.type.dtype, cell);
+    }
+  }
+  static BodyNode body(const Op& op, size_t, std::span<const IndexExpr> at, BodyBuilder& b) {
+    return random_body(RandomKind::Normal, DType::F32, op, at, b);
+  }
+};
+
+struct RandomHalf {
+  static constexpr std::string_view name = "random_half";
+  static constexpr std::string_view doc =
+      "Integers in 0..65535 as i32 of the annotated shape from seed u32[2], step u32[], offset "
+      "i64[] and `site`: 16-bit halves of Philox4x32-10, 8 elements a call.";
+  static constexpr OperandSpec operands[] = {required("seed"), required("step"),
+                                             required("offset")};
+  static constexpr OpKind kind = OpKind::Random;
+  using Attrs = RandomAttrs;
+  static constexpr NonDifferentiable vjp{"integers have no derivative"};
+  static Inferred infer(const InferContext& c) {
+    const Attrs& a = c.attrs<Attrs>();
+    if (auto refused = check_stream(c, 0, a.site)) return *refused;
+    if (a.type.type.dtype != DType::I32)
+      return c.error("the result {} is not of type i32", a.type.type.str());
+    return std::vector{a.type.type};
+  }
+  static Cost cost(const Op& op) { return Cost::bytes_moved(op, 10); }
+  static std::vector<Sample> samples() {
+    std::vector<Sample> samples = float_samples();
+    for (Sample& s : samples) s.result->dtype = DType::I32;
+    return samples;
+  }
+  static void evaluate(EvaluateContext& c) {
+    RandomStream s = stream_of(c);
+    ReferenceTensor& y = c.results[0];
+    for (size_t i = 0; i < y.data.size(); ++i) {
+      uint64_t e = s.element(static_cast<int64_t>(i));
+      int lane = static_cast<int>(e % kDropoutLanes);
+      y.data[i].i = dropout_half(s.words(e / kDropoutLanes), lane);
+    }
+  }
+  static BodyNode body(const Op& op, size_t, std::span<const IndexExpr> at, BodyBuilder& b) {
+    return random_body(RandomKind::Half, DType::I32, op, at, b);
+  }
+};
+
+// ---- dropout
+
+struct Dropout {
+  static constexpr std::string_view name = "dropout";
+  static constexpr std::string_view doc =
+      "x (float) with each element set to 0 if its random half is below round(65536 p), else "
+      "multiplied by 1/(1-p) (Srivastava et al., 2014); p = 0 is x itself, p = 1 is 0.";
+  static constexpr OperandSpec operands[] = {required("x"), required("seed"), required("step"),
+                                             required("offset")};
+  static constexpr OpKind kind = OpKind::Composite;
+  using Attrs = DropoutAttrs;
+
+  static Inferred infer(const InferContext& c) {
+    const Attrs& a = c.attrs<Attrs>();
+    if (!is_float(c.type(0).dtype)) return c.error("{} is not of a float type", c.describe(0));
+    if (auto refused = check_stream(c, 1, a.site)) return *refused;
+    if (!(a.p >= 0 && a.p <= 1))
+      return c.error("p = {} is not in [0, 1]", to_string(AttrValue(a.p)));
+    return std::vector{c.type(0)};
+  }
+  // The same elements are dropped, since the same operands and site choose them.
+  static Grads vjp(const VjpContext& c) {
+    Grads grads(4);
+    if (!c.needs(0)) return grads;
+    std::vector<Value> operands{c.grad(), c.operand(1), c.operand(2), c.operand(3)};
+    const Op& op = build_op(c.grad().graph(), name, std::move(operands), c.attrs<Attrs>(), {});
+    grads[0] = op.result();
+    return grads;
+  }
+  static Cost cost(const Op& op) { return Cost::bytes_moved(op, 12); }
+  static std::vector<Sample> samples() {
+    auto of = [](std::string_view type, double p, int64_t site) {
+      Sample s = sample({type, "u32[2]", "u32[]", "i64[]"}, {{"p", p}, {"site", site}});
+      s.integer_high = 1000;
+      return s;
+    };
+    return {of("f32[10]", 0.5, 0), of("f32[3,7]", 0.1, 1), of("bf16[2,3,4]", 0.25, 2),
+            of("f32[4]", 0.0, 3),  of("f32[4]", 1.0, 4),   of("f32[]", 0.5, 5),
+            of("f32[0,2]", 0.5, 6)};
+  }
+  static std::vector<Value> expand(const Op& op) {
+    auto [p, site] = op.attrs<Attrs>();
+    Value x = op.operand(0);
+    if (p == 0) return {x};
+    if (p == 1) return {full_like(x, 0.0)};
+    RandomAttrs attrs{site, {TensorType{DType::I32, x.shape()}}};
+    std::vector<Value> stream{op.operand(1), op.operand(2), op.operand(3)};
+    Value half =
+        build_op(x.graph(), "random_half", std::move(stream), std::move(attrs), op.loc()).result();
+    Value keep = ge(half, static_cast<int>(dropout_threshold(p)));
+    return {where(keep, x * (1.0 / (1.0 - p)), 0.0)};
+  }
+};
+
+int64_t next_site(Graph& graph) {
+  return graph.module().next_random_site++;
+}
+
+Value build_random(std::string_view op, Value seed, Value step, Value offset, TensorType type,
+                   SourceLocation loc) {
+  Graph& graph = detail::graph_of(op, "seed", seed, loc);
+  RandomAttrs attrs{next_site(graph), {std::move(type)}};
+  return build_op(graph, op, {seed, step, offset}, std::move(attrs), std::move(loc)).result();
+}
+
+}  // namespace
+
+Value random_uniform(Value seed, Value step, Value offset, TensorType type, SourceLocation loc) {
+  return build_random("random_uniform", seed, step, offset, std::move(type), std::move(loc));
+}
+Value random_normal(Value seed, Value step, Value offset, TensorType type, SourceLocation loc) {
+  return build_random("random_normal", seed, step, offset, std::move(type), std::move(loc));
+}
+Value random_half(Value seed, Value step, Value offset, Shape shape, SourceLocation loc) {
+  return build_random("random_half", seed, step, offset, {DType::I32, std::move(shape)},
+                      std::move(loc));
+}
+
+Value dropout(Value x, Value seed, Value step, Value offset, double p, SourceLocation loc) {
+  Graph& graph = detail::graph_of("dropout", "x", x, loc);
+  if (p == 0) return x;
+  DropoutAttrs attrs{p, next_site(graph)};
+  return build_op(graph, "dropout", {x, seed, step, offset}, attrs, std::move(loc)).result();
+}
+
+void register_random(OpRegistry& r) {
+  r.add<RandomUniform>();
+  r.add<RandomNormal>();
+  r.add<RandomHalf>();
+  r.add<Dropout>();
+}
+
+}  // namespace sinter
