@@ -1,0 +1,103 @@
+#pragma once
+// Compiling a module, and running it.
+//
+// `compile` runs the pipeline on a copy of the module and gives an immutable Executable: for each
+// entry graph a list of steps (kernels, matmuls), a memory plan, and what must be known to run it
+// on its device. A Session owns the state, one arena and the input slots, and runs entry graphs;
+// all entry graphs share state by name.
+
+#include <sinter/ir/graph.h>
+#include <sinter/passes/pass.h>
+#include <sinter/runtime/tensor.h>
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sinter {
+
+enum class DeviceKind : uint8_t {
+  Reference,    // op by op on the host, in the graph's own types
+  Reference64,  // the same with every float type as f64
+  Interpreter,  // scheduled loops, lane by lane, with checks
+  Cpu,          // kernels through the system's C++ compiler, OpenBLAS
+  Cuda,         // kernels through NVRTC, cuBLASLt, one CUDA graph per entry graph
+};
+std::string_view to_string(DeviceKind kind);
+
+struct CompileOptions {
+  DeviceKind device = DeviceKind::Cpu;
+  int device_index = 0;  // Cuda: which one
+  // What the passes plan for. Empty: the device's own (Cpu: host with its cores; Cuda: the card;
+  // Interpreter: the module's target).
+  std::string target;
+  std::vector<std::string> disabled;   // passes
+  std::vector<PipelineStep> pipeline;  // empty: the default one
+  std::vector<std::string> print_after;
+  std::string dump_dir;   // empty: SINTER_DUMP, or none
+  bool use_cache = true;  // the disk cache
+  std::function<void(const std::string&)> on_print;
+};
+
+struct CompileStats {
+  double seconds = 0;  // from the call to a runnable executable
+  int kernels = 0;     // distinct ones
+  int compiled = 0;    // sent to NVRTC or the host compiler
+  int cached = 0;      // found in the disk cache
+  std::vector<std::pair<std::string, double>> phases;
+};
+
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  // After the pipeline.
+  virtual const Module& module() const = 0;
+  virtual const CompileOptions& options() const = 0;
+  virtual const std::vector<Remark>& remarks() const = 0;
+  virtual const CompileStats& stats() const = 0;
+  // By entry graph; empty for the reference.
+  virtual const std::map<std::string, MemoryPlan>& plans() const = 0;
+  // What plan.txt holds: per launch its ordinal, symbol, IR ops and the user's lines; memory; the
+  // numerics options in force.
+  virtual std::string plan_text() const = 0;
+};
+
+// Throws Error (the user's module), DeviceError (device or compiler missing or failing).
+std::shared_ptr<const Executable> compile(const Module& module, const CompileOptions& options = {});
+
+// Named tensors of one run.
+using Bindings = std::map<std::string, Tensor, std::less<>>;
+
+class Session {
+ public:
+  virtual ~Session() = default;
+  virtual const Executable& executable() const = 0;
+
+  // Runs an entry graph with its inputs that are no states; the outputs that are no states. State
+  // outputs become the new state. Bindings are refused, before anything runs, when a name is
+  // unknown or missing, or a type differs (both sides are named). Throws Error for an index out of
+  // range, with op, position, value and limit; the state is then what it was before.
+  virtual Bindings run(std::string_view graph, const Bindings& inputs) = 0;
+  // As run, without waiting or reading back; the outputs of the latest run are then in `outputs`.
+  virtual void launch(std::string_view graph, const Bindings& inputs) = 0;
+  virtual Bindings outputs(std::string_view graph) = 0;
+  virtual void synchronize() = 0;
+
+  virtual Tensor state(std::string_view name) const = 0;
+  // Checked by name, dtype and shape.
+  virtual void set_state(std::string_view name, const Tensor& value) = 0;
+};
+
+// State starts as zeros; run the module's `init` graph, or set it.
+std::unique_ptr<Session> make_session(std::shared_ptr<const Executable> executable);
+
+struct DeviceEntry {
+  DeviceKind kind;
+  std::string name;         // "cpu (2 cores)", "cuda:0 NVIDIA H200 sm_90a"
+  std::string unavailable;  // why it cannot be used; "" when it can
+};
+std::vector<DeviceEntry> list_devices();
+
+}  // namespace sinter
