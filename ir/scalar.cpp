@@ -116,6 +116,9 @@ Expr ScalarBuilder::call(Fn fn, std::span<const Expr> args) {
     if (is_literal(args[0].get(), 1.0)) return args[1];
     if (is_literal(args[1].get(), 1.0)) return args[0];
   }
+  // Exact for floats, so that constant slopes of -1 are seen as such.
+  if (fn == Fn::Neg && args[0].get().fn == Fn::Literal && is_float(args[0].type()))
+    return literal(args[0].type(), -args[0].get().literal.f);
   if (fn == Fn::Select) {
     const ExprNode& c = args[0].get();
     if (c.fn == Fn::Literal) return args[c.literal.i ? 1 : 2];
