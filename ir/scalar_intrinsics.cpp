@@ -99,7 +99,7 @@ const Intrinsic kTable[] = {
     {Fn::Exp, "exp", 1, false, "sn_exp({0})", SINTER_FLOAT(std::exp(a)), nullptr,
      SINTER_PARTIAL(y)},
     {Fn::Expm1, "expm1", 1, false, "sn_expm1({0})", SINTER_FLOAT(std::expm1(a)), nullptr,
-     SINTER_PARTIAL(y + 1.0)},
+     SINTER_PARTIAL(exp(x[0]))},  // y + 1 would lose the tail
     {Fn::Log, "log", 1, false, "sn_log({0})", SINTER_FLOAT(std::log(a)), nullptr,
      SINTER_PARTIAL(1.0 / x[0])},
     {Fn::Log1p, "log1p", 1, false, "sn_log1p({0})", SINTER_FLOAT(std::log1p(a)), nullptr,

@@ -1,0 +1,272 @@
+// What holds for every op of the registry: text, refusals, and executors against the reference.
+// There is no list of exceptions; samples drive it all.
+
+#include <sinter/ir/text.h>
+#include <sinter/ir/verifier.h>
+#include <sinter/tests/ops/trial.h>
+#include <sinter/tests/support.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace sinter::test {
+namespace {
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// The message of the Error that `body` throws; "" when it throws none.
+template <typename F>
+std::string refusal(F body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// An op like the trial's, in a fresh graph, on operands of these types.
+void create_with(const Trial& trial, const std::vector<TensorType>& types) {
+  auto module = trial.module->clone();
+  Graph& graph = module->add_graph("fresh");
+  OpInit init;
+  init.attrs = trial_attrs(trial.op->def(), trial.sample);
+  init.callee = trial.op->callee();
+  for (size_t i = 0; i < types.size(); ++i) {
+    bool absent = i < trial.op->operands().size() && !trial.op->operand(i);
+    init.operands.push_back(absent ? Value() : graph.add_input(fmt::format("a{}", i), types[i]));
+  }
+  graph.create(trial.op->def(), std::move(init));
+}
+
+// `text` with `insert` among the attributes of the trial's op.
+std::string with_attribute(const std::string& text, const Trial& trial, const std::string& insert) {
+  size_t graph = text.find("graph @g(");
+  size_t op = text.find(" = " + trial.op->def().name, graph);
+  if (trial.op->num_results() == 0) op = text.find(trial.op->def().name, graph);
+  size_t end = text.find('\n', op);
+  size_t colon = text.rfind(" : ", end);
+  std::string out = text;
+  if (out[colon - 1] == '}')
+    out.insert(colon - 1, ", " + insert);
+  else
+    out.insert(colon, " {" + insert + "}");
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("every op has a one-line description and samples of several ranks") {
+  for (const OpDef* def : all_ops()) {
+    CAPTURE(def->name);
+    CHECK(!def->doc.empty());
+    CHECK(!contains(def->doc, "\n"));
+    CHECK((def->vjp != nullptr) != !def->vjp_refusal.empty());
+    CHECK((def->expand != nullptr) != (def->evaluate != nullptr));
+    CHECK(def->samples().size() >= 2);
+  }
+}
+
+TEST_CASE("every op round-trips through text") {
+  for_each_trial([](Trial& trial) {
+    CAPTURE(trial.name);
+    verify(*trial.module);
+    for (bool locations : {false, true}) {
+      std::string text = print(*trial.module, {locations});
+      CAPTURE(text);
+      auto read = parse_module(text, "trial.sir");
+      CHECK(print(*read, {locations}) == text);
+      const Op& op = *read->find("g")->front();
+      CHECK(op.def().schema.equal(op.raw_attrs().get(), trial.op->raw_attrs().get()));
+      if (locations) CHECK(op.loc() == trial.op->loc());
+    }
+  });
+}
+
+TEST_CASE("every op refuses a wrong number of operands") {
+  for_each_trial([](Trial& trial) {
+    CAPTURE(trial.name);
+    const OpDef& def = trial.op->def();
+    std::vector<TensorType> types = trial.sample.operands;
+    bool is_variadic = !def.operands.empty() && def.operands.back().kind == OperandSpec::Variadic;
+    if (!is_variadic) {
+      types.resize(def.operands.size() + 1, TensorType{DType::F32, {2}});
+      std::string message = refusal([&] { create_with(trial, types); });
+      CHECK(contains(message, def.name + ": takes"));
+      CHECK(contains(message, fmt::format("got {}", types.size())));
+    }
+    size_t needed = 0;
+    for (const OperandSpec& spec : def.operands) needed += spec.kind != OperandSpec::Optional;
+    if (needed == 0) return;
+    types.resize(needed - 1);
+    std::string message = refusal([&] { create_with(trial, types); });
+    CHECK(contains(message, fmt::format("{}: takes", def.name)));
+  });
+}
+
+TEST_CASE("every op refuses operands of a wrong type") {
+  for (const OpDef* def : all_ops()) {
+    CAPTURE(def->name);
+    Trial trial = make_trial(*def, def->samples()[0], 0);
+    size_t refused = 0, tried = 0;
+    for (size_t i = 0; i < trial.sample.operands.size(); ++i) {
+      if (!trial.op->operand(i)) continue;
+      const TensorType& right = trial.sample.operands[i];
+      TensorType longer = right, other_dtype = right, boolean{DType::Bool, right.shape};
+      longer.shape.push_back(7);
+      other_dtype.dtype = right.dtype == DType::F32 ? DType::U32 : DType::F32;
+      for (const TensorType& wrong : {longer, other_dtype, boolean}) {
+        if (wrong == right) continue;
+        auto types = trial.sample.operands;
+        types[i] = wrong;
+        ++tried;
+        std::string message = refusal([&] { create_with(trial, types); });
+        if (message.empty()) continue;
+        ++refused;
+        CAPTURE(message);
+        CHECK(contains(message, def->name + ": "));
+        // Which operand, or the types that do not go together.
+        bool names_one = false;
+        for (const TensorType& type : types) names_one = names_one || contains(message, type.str());
+        CHECK(names_one);
+      }
+    }
+    // An op of one operand may take any type, if it hands that type on.
+    bool takes_any = tried > 0 && refused == 0 && trial.sample.operands.size() == 1 &&
+                     trial.op->result().type() == trial.sample.operands[0];
+    CHECK((tried == 0 || refused > 0 || takes_any));
+  }
+}
+
+TEST_CASE("every op refuses unknown attributes and wrong result types") {
+  for_each_trial([](Trial& trial) {
+    CAPTURE(trial.name);
+    const OpDef& def = trial.op->def();
+    std::string text = print(*trial.module);
+    CAPTURE(text);
+    std::string message =
+        refusal([&] { parse_module(with_attribute(text, trial, "no_such = 1"), "t.sir"); });
+    CHECK(contains(message, "t.sir:"));
+    CHECK(contains(message, fmt::format("{} has no attribute 'no_such'", def.name)));
+
+    for (const auto& item : def.schema.items) {
+      if (item.is_result_type || trial.sample.attrs.contains(item.name)) continue;
+      // No attribute is a list of words unless its default is.
+      if (std::holds_alternative<std::vector<std::string>>(item.default_value)) continue;
+      std::string wrong = fmt::format("{} = [\"a\", \"b\"]", item.name);
+      message = refusal([&] { parse_module(with_attribute(text, trial, wrong), "t.sir"); });
+      CAPTURE(wrong);
+      CHECK(contains(message, item.name));
+    }
+
+    // A result type that the operands do not give.
+    if (def.schema.result_type(trial.op->raw_attrs().get()) != nullptr) return;
+    std::string type = trial.op->result().type().str();
+    size_t at = text.find(" : " + type, text.find("graph @g("));
+    REQUIRE(at != std::string::npos);
+    text.replace(at, 3 + type.size(), " : f64[17,17]");
+    message = refusal([&] { parse_module(text, "t.sir"); });
+    CHECK(contains(message, "f64[17,17]"));
+    CHECK(contains(message, type));
+  });
+}
+
+// Relative to the largest element: what one op may lose in a type.
+static double tolerance(DType type) {
+  switch (type) {
+    case DType::F64:
+      return 1e-12;
+    case DType::F32:
+      return 1e-5;
+    case DType::F16:
+      return 2e-3;
+    case DType::BF16:
+      return 1.6e-2;
+    default:
+      return 0;
+  }
+}
+
+TEST_CASE("every op on every executor agrees with the f64 reference") {
+  for_each_trial([](Trial& trial) {
+    CAPTURE(trial.name);
+    auto inputs = draw(*trial.graph, trial.sample, 1);
+    std::vector<Tensor> tensors;
+    for (const auto& t : inputs) tensors.push_back(from_cells(t));
+    auto right = Reference({.f64 = true}).run_cells(*trial.graph, inputs);
+    bool narrow = false;
+    for (const auto& type : trial.sample.operands)
+      narrow = narrow || type.dtype == DType::BF16 || type.dtype == DType::F16;
+    for (const Executor& executor : executors()) {
+      CAPTURE(executor.name);
+      auto given = executor.run(*trial.graph, tensors);
+      REQUIRE(given.size() == right.size());
+      for (size_t i = 0; i < given.size(); ++i) {
+        CAPTURE(i);
+        REQUIRE(given[i].type() == trial.op->result(i).type());
+        size_t where = 0;
+        ReferenceTensor cells = to_cells(given[i], given[i].dtype());
+        double d = difference(cells, right[i], where);
+        CAPTURE(where);
+        // Narrow operands may pass through narrow values inside (an embedding gradient, say).
+        double allowed = tolerance(given[i].dtype());
+        if (narrow && is_float(given[i].dtype())) allowed = tolerance(DType::BF16);
+        CHECK(d <= allowed);
+      }
+    }
+  });
+}
+
+TEST_CASE("every pointwise op keeps f32 accuracy over the whole exponent range") {
+  for (const OpDef* def : all_ops()) {
+    if (def->kind != OpKind::Pointwise || !def->scalar || def->operands.size() != 1) continue;
+    std::vector<AttrMap> done;
+    for (const Sample& sample : def->samples()) {
+      if (std::find(done.begin(), done.end(), sample.attrs) != done.end()) continue;
+      done.push_back(sample.attrs);
+      if (sample.operands.size() != 1 || sample.operands[0].dtype != DType::F32) continue;
+      CAPTURE(def->name);
+      auto attrs = trial_attrs(*def, sample);
+      std::vector<DType> types{DType::F32};
+      ScalarFn narrow = def->scalar(types, attrs.get());
+      if (narrow.result_type() != DType::F32) continue;
+      ScalarFn wide = narrow;
+      wide.params[0] = DType::F64;
+      for (ExprNode& node : wide.nodes)
+        if (is_float(node.type)) node.type = DType::F64;
+      std::vector<Cell> x;
+      for (int e = -125; e <= 127; ++e)
+        for (double mantissa : {1.0, 1.25, 1.7109375})
+          for (double sign : {1.0, -1.0}) {
+            Cell cell{};
+            cell.f = sign * std::ldexp(mantissa, e);
+            x.push_back(cell);
+          }
+      std::vector<Cell> y32(x.size()), y64(x.size());
+      const Cell* in = x.data();
+      Cell *out32 = y32.data(), *out64 = y64.data();
+      auto count = static_cast<int64_t>(x.size());
+      evaluate(narrow, count, {&in, 1}, {&out32, 1});
+      evaluate(wide, count, {&in, 1}, {&out64, 1});
+      for (size_t i = 0; i < x.size(); ++i) {
+        double given = y32[i].f, right = y64[i].f;
+        CAPTURE(x[i].f);
+        CAPTURE(given);
+        CAPTURE(right);
+        if (std::isnan(right)) {
+          CHECK(std::isnan(given));
+        } else if (std::abs(right) > 3.4e38) {
+          CHECK((std::isinf(given) && given * right > 0));
+        } else {
+          // Tails near 0 may round to the last place of 1 (gelu by erf); further out they vanish.
+          double slack = std::abs(x[i].f) <= 10 ? 1e-7 * std::abs(x[i].f) : 0;
+          CHECK(std::abs(given - right) <= 1e-5 * std::abs(right) + slack + 2e-37);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace sinter::test

@@ -1,0 +1,190 @@
+#include <sinter/ir/numeric.h>
+#include <sinter/ir/ops.h>
+#include <sinter/tests/ops/trial.h>
+#include <sinter/tests/support.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace sinter::test {
+namespace {
+
+uint64_t hash_of(std::string_view text) {
+  uint64_t h = 1469598103934665603ULL;
+  for (char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return h;
+}
+
+// A graph to call: each input's square, or its negation for bools.
+Graph& add_callee(Module& module, const Sample& sample) {
+  Graph& callee = module.add_graph("callee");
+  for (const TensorType& type : sample.operands) {
+    Value x = callee.add_input(fmt::format("a{}", callee.inputs().size()), type);
+    callee.add_output("", type.dtype == DType::Bool ? logical_not(x) : mul(x, x));
+  }
+  return callee;
+}
+
+}  // namespace
+
+double uniform(uint64_t seed, uint64_t index) {
+  uint64_t z = seed + (index + 1) * 0x9E3779B97F4A7C15ULL;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  return static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
+}
+
+std::vector<const OpDef*> all_ops() {
+  std::vector<const OpDef*> ops;
+  const OpRegistry& registry = OpRegistry::get();
+  for (const OpDef* def : registry.all()) {
+    ops.push_back(def);
+    if (!def->derivative) continue;
+    for (size_t i = 0; i < def->operands.size(); ++i)
+      if (const OpDef* d = registry.find(fmt::format("{}_d{}", def->name, i))) ops.push_back(d);
+  }
+  return ops;
+}
+
+std::shared_ptr<void> trial_attrs(const OpDef& def, const Sample& sample) {
+  std::shared_ptr<void> attrs = def.schema.make();
+  size_t found = 0;
+  for (size_t k = 0; k < def.schema.items.size(); ++k) {
+    const auto& item = def.schema.items[k];
+    if (item.is_result_type && sample.result)
+      SINTER_CHECK(item.set(attrs.get(), k, *sample.result), "{}: result type", def.name);
+    auto it = sample.attrs.find(item.name);
+    if (it == sample.attrs.end()) continue;
+    SINTER_CHECK(item.set(attrs.get(), k, it->second), "{}: attribute {}", def.name, item.name);
+    ++found;
+  }
+  SINTER_CHECK(found == sample.attrs.size(), "a sample of {} has an unknown attribute", def.name);
+  return attrs;
+}
+
+Trial make_trial(const OpDef& def, const Sample& sample, size_t number) {
+  Trial trial;
+  trial.sample = sample;
+  trial.name = fmt::format("{} #{}", def.name, number);
+  for (const TensorType& type : sample.operands) trial.name += " " + type.str();
+  trial.module = std::make_unique<Module>();
+  OpInit init;
+  if (def.has_callee) init.callee = add_callee(*trial.module, sample).name();
+  trial.graph = &trial.module->add_graph("g");
+  for (size_t i = 0; i < sample.operands.size(); ++i) {
+    bool absent = std::find(sample.absent.begin(), sample.absent.end(), i) != sample.absent.end();
+    init.operands.push_back(
+        absent ? Value() : trial.graph->add_input(fmt::format("x{}", i), sample.operands[i]));
+  }
+  init.attrs = trial_attrs(def, sample);
+  init.loc = SourceLocation::here("trial.cpp", 7);
+  trial.op = &trial.graph->create(def, std::move(init));
+  for (size_t i = 0; i < trial.op->num_results(); ++i)
+    trial.graph->add_output(fmt::format("y{}", i), trial.op->result(i));
+  return trial;
+}
+
+void for_each_trial(const std::function<void(Trial&)>& body) {
+  for (const OpDef* def : all_ops()) {
+    auto samples = def->samples();
+    SINTER_CHECK(!samples.empty(), "{} has no samples", def->name);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      Trial trial = make_trial(*def, samples[i], i);
+      try {
+        body(trial);
+      } catch (const std::exception& e) {
+        FAIL_CHECK(trial.name << ": " << e.what());
+      }
+    }
+  }
+}
+
+std::vector<ReferenceTensor> draw(const Graph& graph, const Sample& sample, uint64_t seed) {
+  seed ^= hash_of(graph.name());
+  uint64_t counter = 0;
+  std::vector<double> taken;
+  auto draw_float = [&] {
+    double value = 0;
+    // Few values fit between gaps: after some trials only the distance from 0 is kept.
+    for (int i = 0; i < 400; ++i) {
+      value = sample.low + (sample.high - sample.low) * uniform(seed, counter++);
+      auto near = [&](double other) { return std::abs(value - other) < sample.gap; };
+      if (sample.gap <= 0) break;
+      if (near(0)) continue;
+      if (i > 200 || std::none_of(taken.begin(), taken.end(), near)) break;
+    }
+    taken.push_back(value);
+    return value;
+  };
+  std::vector<ReferenceTensor> inputs;
+  for (Value v : graph.inputs()) {
+    ReferenceTensor t{v.type(), {}};
+    t.data.resize(static_cast<size_t>(v.type().elements()));
+    for (Cell& cell : t.data) {
+      if (is_float(v.dtype())) {
+        cell.f = round_to(v.dtype(), draw_float());
+      } else {
+        int64_t low = v.dtype() == DType::Bool ? 0 : sample.integer_low;
+        int64_t high = v.dtype() == DType::Bool ? 2 : sample.integer_high;
+        double u = uniform(seed, counter++);
+        cell.i = low + static_cast<int64_t>(u * static_cast<double>(high - low));
+      }
+    }
+    inputs.push_back(std::move(t));
+  }
+  return inputs;
+}
+
+Value weigh(Graph& graph, const std::string& prefix) {
+  Value total;
+  auto outputs = graph.outputs();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    Value y = outputs[i].value;
+    if (!is_float(y.dtype())) continue;
+    Value w = graph.add_input(fmt::format("{}{}", prefix, i), {DType::F64, y.shape()});
+    Value term = sum(cast(y, DType::F64) * w);
+    total = total ? total + term : term;
+  }
+  return total;
+}
+
+void draw_weights(const Graph& graph, std::vector<ReferenceTensor>& inputs, uint64_t seed) {
+  uint64_t counter = 0;
+  for (size_t i = inputs.size(); i < graph.inputs().size(); ++i) {
+    ReferenceTensor t{graph.inputs()[i].type(), {}};
+    t.data.resize(static_cast<size_t>(t.type.elements()));
+    for (Cell& cell : t.data) cell.f = 2 * uniform(seed, counter++) - 1;
+    inputs.push_back(std::move(t));
+  }
+}
+
+double difference(const ReferenceTensor& given, const ReferenceTensor& right, size_t& where) {
+  where = 0;
+  double scale = 1, worst = 0;
+  bool floats = is_float(right.type.dtype);
+  auto value = [floats](const Cell& c) { return floats ? c.f : static_cast<double>(c.i); };
+  for (const Cell& c : right.data)
+    if (double v = std::abs(value(c)); std::isfinite(v)) scale = std::max(scale, v);
+  for (size_t i = 0; i < right.data.size(); ++i) {
+    double a = value(given.data[i]), b = value(right.data[i]);
+    double d = std::abs(a - b) / scale;
+    if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+    if (!(d <= worst)) {
+      worst = std::isnan(d) ? INFINITY : d;
+      where = i;
+      if (std::isinf(worst)) return worst;
+    }
+  }
+  return worst;
+}
+
+const std::vector<Executor>& executors() {
+  static const std::vector<Executor> list = {
+      {"reference", [](const Graph& graph, std::span<const Tensor> inputs) {
+         return Reference().run(graph, inputs);
+       }}};
+  return list;
+}
+
+}  // namespace sinter::test

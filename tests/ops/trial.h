@@ -1,0 +1,55 @@
+#pragma once
+// Trials of the registry: each sample of an op as a graph of its own, with inputs drawn for it.
+
+#include <sinter/ir/op_def.h>
+#include <sinter/runtime/reference.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace sinter::test {
+
+struct Trial {
+  std::string name;  // "softmax #2 (f32[2,3,4])", for messages
+  Sample sample;
+  std::unique_ptr<Module> module;
+  Graph* graph = nullptr;
+  Op* op = nullptr;
+};
+
+// Every op of the registry, and the derivatives that pointwise ops have.
+std::vector<const OpDef*> all_ops();
+// A graph @g whose one op is `def` as the sample has it, with inputs x0, x1, … and outputs y0, …
+Trial make_trial(const OpDef& def, const Sample& sample, size_t number);
+// Calls `body` for every trial of every op; what it throws fails the test, which goes on.
+void for_each_trial(const std::function<void(Trial&)>& body);
+// The trial's attributes as the op's struct.
+std::shared_ptr<void> trial_attrs(const OpDef& def, const Sample& sample);
+
+// Values of a graph's inputs, drawn as the sample asks, rounded to each input's type; the same
+// for the same `seed`.
+std::vector<ReferenceTensor> draw(const Graph& graph, const Sample& sample, uint64_t seed);
+
+// Appends the sum of every float output times an f64 input w0, w1, … of its shape to the graph: a
+// scalar (null when no output is a float), with which vector-Jacobian products become gradients.
+Value weigh(Graph& graph, const std::string& prefix);
+
+// Draws values for the inputs of `graph` past those already in `inputs`, f64 in [-1, 1].
+void draw_weights(const Graph& graph, std::vector<ReferenceTensor>& inputs, uint64_t seed);
+
+// The largest difference, relative to the larger of 1 and the largest element of `right`; NaN and
+// infinities must agree. `where` gets the element.
+double difference(const ReferenceTensor& given, const ReferenceTensor& right, size_t& where);
+
+// What runs graphs on host tensors; each is held against the f64 reference.
+struct Executor {
+  std::string name;
+  std::function<std::vector<Tensor>(const Graph&, std::span<const Tensor>)> run;
+};
+const std::vector<Executor>& executors();
+
+// A number in [0, 1) from a counter.
+double uniform(uint64_t seed, uint64_t index);
+
+}  // namespace sinter::test
