@@ -348,7 +348,7 @@ def make_ops():
         key = f"{op}.{case}"
         assert key not in texts, key
         texts[key] = f"%y, %count = {text}" if op == "cross_entropy" else f"%y = {text}"
-        leaves = {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in inputs.items()}
+        leaves = {k: torch.from_numpy(np.array(v, order="C")) for k, v in inputs.items()}
         for leaf in leaves.values():
             leaf.requires_grad_(leaf.is_floating_point())
         output = function(**leaves)
