@@ -53,7 +53,9 @@ __device__ __forceinline__ uint32_t pack_f16(float low, float high) {
   return result;
 }
 
-__device__ __forceinline__ float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float low_bf16(uint32_t pair) {
+  return __uint_as_float(pair << 16);
+}
 __device__ __forceinline__ float high_bf16(uint32_t pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
