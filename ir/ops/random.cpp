@@ -183,8 +183,8 @@ struct Dropout {
   static Grads vjp(const VjpContext& c) {
     Grads grads(4);
     if (!c.needs(0)) return grads;
-    std::vector<Value> operands{c.grad(), c.operand(1), c.operand(2), c.operand(3)};
-    const Op& op = build_op(c.grad().graph(), name, std::move(operands), c.attrs<Attrs>(), {});
+    std::vector<Value> inputs{c.grad(), c.operand(1), c.operand(2), c.operand(3)};
+    const Op& op = build_op(c.grad().graph(), name, std::move(inputs), c.attrs<Attrs>(), {});
     grads[0] = op.result();
     return grads;
   }
