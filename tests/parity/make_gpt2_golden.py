@@ -232,6 +232,12 @@ def cross_entropy(z, t, reduction, ignore):
     return loss
 
 
+def layer_norm(x, gamma, beta):
+    """Of the deviations: PyTorch's own backward subtracts large sums where the mean is large."""
+    centered = x - x.mean(-1, keepdim=True)
+    return centered * (centered.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * gamma + beta
+
+
 def norm(x, axes, keep=False):
     return torch.linalg.vector_norm(x, dim=axes, keepdim=keep)
 
@@ -255,11 +261,11 @@ def op_cases(source):
 
     yield ("layer_norm", "rows", "layer_norm %x, %gamma, %beta {eps = 1e-5}",
            {"x": u([3, 2, 7], 2.0), "gamma": u([7], 0.5, 1.0), "beta": u([7], 0.5)},
-           lambda x, gamma, beta: F.layer_norm(x, [7], gamma, beta, 1e-5))
+           layer_norm)
     yield ("layer_norm", "large_mean", "layer_norm %x, %gamma, %beta {eps = 1e-5}",
            {"x": (4096.0 + np.arange(8) / 256.0).reshape(1, 8), "gamma": u([8], 0.5, 1.0),
             "beta": u([8], 0.5)},
-           lambda x, gamma, beta: F.layer_norm(x, [8], gamma, beta, 1e-5))
+           layer_norm)
     yield ("rms_norm", "rows", "rms_norm %x, %w {eps = 1e-6}",
            {"x": u([2, 3, 6], 2.0), "w": u([6], 0.5, 1.0)},
            lambda x, w: x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * w)
