@@ -19,6 +19,8 @@ function(sinter_install)
       DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/${layer}
       FILES_MATCHING PATTERN "*.h" PATTERN "detail" EXCLUDE PATTERN "cli" EXCLUDE)
   endforeach()
+  install(FILES ${CMAKE_SOURCE_DIR}/frontends/sinter.h
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter)
   foreach(target IN LISTS targets)
     string(REGEX REPLACE "^sinter_" "" name ${target})
     set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
