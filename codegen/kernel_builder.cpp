@@ -221,9 +221,11 @@ class Builder {
     BodyNode check(BodyNode value, int64_t low, int64_t high, std::optional<int64_t> ignore,
                    const IndexExpr& position) override {
       KernelFault fault;
-      fault.what = std::string(op_.name());
-      for (const AttrSchema::Item& item : op_.def().schema.items)
+      fault.what = fmt::format("{}: index", op_.name());
+      for (const AttrSchema::Item& item : op_.def().schema.items) {
         if (item.name == "what") fault.what = std::get<std::string>(op_.attr("what"));
+        if (item.name == "place") fault.place = std::get<std::string>(op_.attr("place"));
+      }
       fault.low = low;
       fault.high = high;
       fault.loc = b_.loc_;

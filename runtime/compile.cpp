@@ -1,0 +1,194 @@
+#include <sinter/runtime/cuda/driver.h>
+#include <sinter/runtime/detail/compiled_executable.h>
+#include <sinter/runtime/executable.h>
+#include <sinter/runtime/host_compiler.h>
+#include <sinter/runtime/log.h>
+#include <sinter/runtime/thread_pool.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace sinter {
+
+using detail::BuildContext;
+using detail::CompiledExecutable;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Target host_target() {
+  Target target;
+  target.multiprocessors = ThreadPool::global().size();
+  return target;
+}
+
+Target cuda_target(int ordinal) {
+  cuda::Device::get(ordinal);  // throws, saying what to do, where there is none
+  cuda::DeviceInfo info = cuda::device_info(ordinal);
+  Target target;
+  target.arch = info.arch();
+  target.multiprocessors = info.multiprocessors;
+  target.shared_memory = info.shared_per_block;
+  target.memory = info.memory;
+  return target;
+}
+
+// What the passes plan for.
+Target choose_target(const CompileOptions& options, const Target& of_module) {
+  std::optional<Target> named;
+  if (!options.target.empty()) {
+    named = Target::named(options.target);
+    if (!named) throw Error(fmt::format("there is no target '{}'", options.target));
+  }
+  switch (options.device) {
+    case DeviceKind::Cpu: {
+      Target own = host_target();
+      if (named && named->arch != own.arch)
+        throw Error(fmt::format("device cpu runs code for target host, not {}", named->arch));
+      return own;
+    }
+    case DeviceKind::Cuda: {
+      Target own = cuda_target(options.device_index);
+      if (named && named->arch != own.arch)
+        throw Error(fmt::format("device cuda:{} is {}, not {}", options.device_index, own.arch,
+                                named->arch));
+      return own;
+    }
+    default:
+      return named ? *named : of_module;
+  }
+}
+
+std::unique_ptr<detail::Backend> make_backend(const BuildContext& context) {
+  switch (context.options.device) {
+    case DeviceKind::Cpu:
+      return detail::make_cpu_backend(context);
+    case DeviceKind::Cuda:
+      return detail::make_cuda_backend(context);
+    default:
+      return detail::make_interpreter_backend(context);
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::Reference:
+      return "reference";
+    case DeviceKind::Reference64:
+      return "reference64";
+    case DeviceKind::Interpreter:
+      return "interpreter";
+    case DeviceKind::Cpu:
+      return "cpu";
+    case DeviceKind::Cuda:
+      return "cuda";
+  }
+  return "";
+}
+
+namespace detail {
+
+std::string CompiledExecutable::plan_text() const {
+  return detail::plan_text(compiled, compile_options) +
+         fmt::format("\nnumerics: no contraction, no fast-math; {}\n", backend->describe());
+}
+
+void write_dump(const std::string& path, const std::string& text) {
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  std::ofstream file(path, std::ios::binary);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file) log_warning(fmt::format("{}: cannot be written", path));
+}
+
+std::string dump_kernel(const BuildContext& context, int kernel, const std::string& source,
+                        std::string_view extension) {
+  if (context.dump_dir.empty()) return "";
+  const LoopProgram& program = context.compiled.kernels[static_cast<size_t>(kernel)];
+  std::string path =
+      fmt::format("{}/kernels/{:02}_{}.{}", context.dump_dir, kernel, program.symbol, extension);
+  write_dump(path, kernel_header(context.compiled, kernel) + source);
+  return path;
+}
+
+}  // namespace detail
+
+std::shared_ptr<const Executable> compile(const Module& module, const CompileOptions& options) {
+  if (options.device == DeviceKind::Reference || options.device == DeviceKind::Reference64)
+    return detail::compile_reference(module, options);
+
+  auto start = Clock::now();
+  auto executable = std::make_shared<CompiledExecutable>();
+  executable->compile_options = options;
+  std::string dump_dir = options.dump_dir;
+  if (const char* dir = std::getenv("SINTER_DUMP"); dir != nullptr && dump_dir.empty())
+    dump_dir = dir;
+
+  detail::CompiledModule& compiled = executable->compiled;
+  CompileStats& stats = executable->compile_stats;
+  compiled.module = module.clone();
+  compiled.module->target = choose_target(options, module.target);
+
+  PassManager manager;
+  manager.disabled = options.disabled;
+  manager.print_after = options.print_after;
+  manager.on_print = options.on_print;
+  manager.dump_dir = dump_dir;
+  manager.run(*compiled.module, options.pipeline.empty() ? default_pipeline() : options.pipeline);
+  compiled.plans = std::move(manager.plans);
+  executable->pass_remarks = manager.remarks();
+  for (const PassManager::Timing& timing : manager.timings())
+    stats.phases.emplace_back(timing.pass, timing.seconds);
+
+  auto lowering = Clock::now();
+  detail::build_programs(compiled);
+  stats.kernels = static_cast<int>(compiled.kernels.size());
+  stats.phases.emplace_back("codegen", seconds_since(lowering));
+
+  auto building = Clock::now();
+  executable->backend = make_backend({compiled, options, dump_dir, stats});
+  stats.phases.emplace_back("compile", seconds_since(building));
+  if (!dump_dir.empty()) {
+    detail::write_dump(dump_dir + "/plan.txt", executable->plan_text());
+    log_info(fmt::format("dumped to {}", dump_dir));
+  }
+  stats.seconds = seconds_since(start);
+  return executable;
+}
+
+std::unique_ptr<Session> make_session(std::shared_ptr<const Executable> executable) {
+  if (dynamic_cast<const CompiledExecutable*>(executable.get()) != nullptr)
+    return detail::make_compiled_session(std::move(executable));
+  return detail::make_reference_session(std::move(executable));
+}
+
+std::vector<DeviceEntry> list_devices() {
+  std::vector<DeviceEntry> devices{{DeviceKind::Reference, "reference", ""},
+                                   {DeviceKind::Interpreter, "interpreter", ""}};
+  DeviceEntry cpu{DeviceKind::Cpu, fmt::format("cpu ({} cores)", ThreadPool::global().size()), ""};
+  try {
+    HostCompiler compiler;
+  } catch (const DeviceError& error) {
+    cpu.unavailable = error.what();
+  }
+  devices.push_back(std::move(cpu));
+  int count = cuda::device_count();
+  for (int i = 0; i < count; ++i) {
+    cuda::DeviceInfo info = cuda::device_info(i);
+    devices.push_back(
+        {DeviceKind::Cuda, fmt::format("cuda:{} {} {}", i, info.name, info.arch()), ""});
+  }
+  if (count == 0) devices.push_back({DeviceKind::Cuda, "cuda", cuda::unavailable_reason()});
+  return devices;
+}
+
+}  // namespace sinter

@@ -1,0 +1,358 @@
+// The CUDA device: kernels through NVRTC, products by cuBLASLt, one CUDA graph per entry graph.
+//
+// All blocks have fixed addresses, so a graph is built once. Inputs are copied through one of two
+// pinned slots ahead of the launch. The last nodes of a graph commit the updated states by a kernel
+// that does nothing while a fault is recorded; the record is cleared only by whoever has read it,
+// so that a fault is never lost and never followed by an update.
+
+#ifdef SINTER_HAVE_CUDA
+
+#include <sinter/ir/ops/contract.h>
+#include <sinter/runtime/cuda/cublaslt.h>
+#include <sinter/runtime/cuda/driver.h>
+#include <sinter/runtime/cuda/graph.h>
+#include <sinter/runtime/cuda/nvrtc.h>
+#include <sinter/runtime/detail/backend.h>
+#include <sinter/runtime/disk_cache.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace sinter::detail {
+namespace {
+
+constexpr size_t kUnit = 8;  // kernels of one translation unit, at most
+constexpr int kCommitThreads = 256;
+
+constexpr const char* kCommitSource = R"(
+struct FaultSlot { long long position, value; };
+extern "C" __global__ void __launch_bounds__(256) sinter_commit(
+    int4* to, const int4* from, long long count, const FaultSlot* faults, int num_faults) {
+  for (int i = 0; i < num_faults; ++i)
+    if (faults[i].position != 0x7fffffffffffffffLL) return;
+  long long stride = (long long)gridDim.x * 256;
+  for (long long i = (long long)blockIdx.x * 256 + threadIdx.x; i < count; i += stride)
+    to[i] = from[i];
+}
+)";
+
+struct LoadedKernel {
+  cuda::Kernel kernel;
+  cuda::LaunchShape shape;
+};
+
+// What a backend shares with its sessions.
+struct Code {
+  const CompiledModule& compiled;
+  cuda::Device& device;
+  std::vector<cuda::Module> modules;
+  std::vector<LoadedKernel> kernels;
+  cuda::Kernel commit;
+};
+
+cuda::MatmulSpec matmul_spec(const MatmulStep& step) {
+  MatmulSizes s = matmul_sizes(*step.op);
+  const auto& attrs = step.op->attrs<MatmulAttrs>();
+  cuda::MatmulSpec spec;
+  spec.m = s.m;
+  spec.n = s.n;
+  spec.k = s.k;
+  spec.input = step.op->operand(0).dtype();
+  spec.output = step.op->result().dtype();
+  spec.transpose_a = attrs.transpose_a;
+  spec.transpose_b = attrs.transpose_b;
+  spec.accumulate = step.c.has_value();
+  spec.batch = s.batch;
+  spec.batch_stride_a = s.m * s.k;
+  spec.batch_stride_b = s.k * s.n;
+  spec.batch_stride_c = s.m * s.n;
+  return spec;
+}
+
+class CudaMemory final : public DeviceMemory {
+ public:
+  explicit CudaMemory(const Code& code)
+      : code_(code),
+        device_(code.device),
+        stream_(device_),
+        arena_(device_, static_cast<size_t>(code.compiled.arena_bytes)),
+        state_(device_, static_cast<size_t>(code.compiled.state_bytes)),
+        next_(device_, static_cast<size_t>(next_bytes())) {
+    if (state_.size() > 0) cuda::fill_bytes(stream_, state_.address(), 0, state_.size());
+    for (const auto& [name, program] : code.compiled.programs)
+      entries_.emplace(&program, make_entry(program));
+    stream_.synchronize();
+  }
+
+  ~CudaMemory() override {
+    try {
+      stream_.synchronize();
+    } catch (const DeviceError&) {
+      // Whoever runs or reads is told; a destructor cannot.
+    }
+  }
+
+  void write_input(const Program& program, const Port& port, const void* data) override {
+    Entry& entry = entries_.at(&program);
+    Slot& slot = entry.slots[entry.current];
+    if (!entry.filling) {
+      if (slot.used) slot.taken.synchronize();
+      entry.filling = true;
+    }
+    std::memcpy(static_cast<unsigned char*>(slot.staging.data()) + port.place.offset, data,
+                static_cast<size_t>(port.type.bytes()));
+  }
+
+  void launch(const Program& program) override {
+    Entry& entry = entries_.at(&program);
+    if (entry.filling) {
+      Slot& slot = entry.slots[entry.current];
+      cuda::copy_to_device(stream_, entry.inputs.address(), slot.staging.data(),
+                           entry.inputs.size());
+      stream_.record(slot.taken);
+      slot.used = true;
+      entry.filling = false;
+      entry.current = 1 - entry.current;
+    }
+    entry.executable->launch(stream_);
+  }
+
+  void synchronize() override { stream_.synchronize(); }
+
+  // The fault record and the outputs lie side by side, so that one copy fetches both.
+  Results results(const Program& program) override {
+    Entry& entry = entries_.at(&program);
+    cuda::copy_to_host(stream_, entry.read_back.data(), entry.outputs.address(),
+                       entry.outputs.size());
+    stream_.synchronize();
+    auto* bytes = static_cast<const unsigned char*>(entry.read_back.data());
+    return {bytes + entry.fault_bytes, reinterpret_cast<const FaultSlot*>(bytes)};
+  }
+
+  void clear_faults(const Program& program) override {
+    reset_faults(program, entries_.at(&program));
+    stream_.synchronize();
+  }
+
+  void read_state(int64_t offset, int64_t bytes, void* data) override {
+    cuda::copy_to_host(stream_, data, state_.address() + static_cast<uint64_t>(offset),
+                       static_cast<size_t>(bytes));
+    stream_.synchronize();
+  }
+  void write_state(int64_t offset, int64_t bytes, const void* data) override {
+    cuda::copy_to_device(stream_, state_.address() + static_cast<uint64_t>(offset), data,
+                         static_cast<size_t>(bytes));
+    stream_.synchronize();
+  }
+
+ private:
+  struct Slot {
+    explicit Slot(cuda::Device& device, size_t bytes)
+        : staging(device, bytes), taken(device, false) {}
+    cuda::PinnedBuffer staging;
+    cuda::Event taken;  // the device has read the slot
+    bool used = false;
+  };
+  struct Entry {
+    cuda::DeviceBuffer inputs;
+    cuda::DeviceBuffer outputs;  // fault record, then the Output block
+    cuda::PinnedBuffer read_back;
+    std::vector<Slot> slots;
+    size_t current = 0;
+    bool filling = false;
+    int64_t fault_bytes = 0;
+    std::vector<cuda::MatmulPlan> products;
+    std::unique_ptr<cuda::ExecutableGraph> executable;
+  };
+
+  int64_t next_bytes() const {
+    int64_t bytes = 0;
+    for (const auto& [name, program] : code_.compiled.programs)
+      if (!program.commit.empty()) bytes = std::max(bytes, program.commit.back().end);
+    return bytes;
+  }
+
+  Entry make_entry(const Program& program) {
+    Entry entry;
+    entry.fault_bytes =
+        (static_cast<int64_t>(program.faults.size() * sizeof(FaultSlot)) + 255) / 256 * 256;
+    entry.inputs = cuda::DeviceBuffer(device_, static_cast<size_t>(program.input_bytes));
+    entry.outputs =
+        cuda::DeviceBuffer(device_, static_cast<size_t>(entry.fault_bytes + program.output_bytes));
+    entry.read_back = cuda::PinnedBuffer(device_, entry.outputs.size());
+    for (int i = 0; i < 2; ++i) entry.slots.emplace_back(device_, entry.inputs.size());
+    reset_faults(program, entry);
+    stream_.synchronize();
+    build_graph(program, entry);
+    return entry;
+  }
+
+  void reset_faults(const Program& program, Entry& entry) {
+    if (program.faults.empty()) return;
+    std::vector<FaultSlot> none(program.faults.size(), kNoFault);
+    cuda::copy_to_device(stream_, entry.outputs.address(), none.data(),
+                         none.size() * sizeof(FaultSlot));
+    stream_.synchronize();
+  }
+
+  cuda::DevicePtr address(const Entry& entry, const Place& place) const {
+    cuda::DevicePtr bases[kSpaces] = {
+        arena_.address(), state_.address(), next_.address(), entry.inputs.address(),
+        entry.outputs.address() + static_cast<uint64_t>(entry.fault_bytes)};
+    return bases[static_cast<size_t>(place.space)] + static_cast<uint64_t>(place.offset);
+  }
+
+  void build_graph(const Program& program, Entry& entry) {
+    // Algorithms are chosen, and the workspace grown, before anything is captured.
+    for (const Step& step : program.steps)
+      if (auto* matmul = std::get_if<MatmulStep>(&step)) {
+        entry.products.emplace_back(device_, matmul_spec(*matmul));
+        if (entry.products.back().workspace_bytes() > 0 && workspace_.size() == 0)
+          workspace_ = cuda::DeviceBuffer(device_, cuda::kMatmulWorkspace);
+      }
+    cuda::Graph graph(device_);
+    size_t product = 0;
+    for (const Step& step : program.steps) {
+      if (auto* kernel = std::get_if<KernelStep>(&step))
+        add_kernel(graph, entry, *kernel);
+      else if (auto* matmul = std::get_if<MatmulStep>(&step))
+        add_product(graph, entry, *matmul, entry.products[product++]);
+      else
+        add_copy(graph, entry, std::get<CopyStep>(step));
+    }
+    for (const Range& range : program.commit) add_commit(graph, program, entry, range);
+    entry.executable = std::make_unique<cuda::ExecutableGraph>(graph);
+    entry.executable->upload(stream_);
+  }
+
+  void add_kernel(cuda::Graph& graph, const Entry& entry, const KernelStep& step) {
+    const LoadedKernel& loaded = code_.kernels[static_cast<size_t>(step.kernel)];
+    if (loaded.shape.blocks == 0) return;
+    cuda::KernelArguments arguments;
+    for (const Place& place : step.buffers) arguments.add(address(entry, place));
+    if (!code_.compiled.kernels[static_cast<size_t>(step.kernel)].faults.empty())
+      arguments.add(entry.outputs.address() +
+                    static_cast<uint64_t>(step.first_fault) * sizeof(FaultSlot));
+    graph.add_kernel(loaded.kernel, loaded.shape, arguments);
+  }
+
+  void add_product(cuda::Graph& graph, const Entry& entry, const MatmulStep& step,
+                   const cuda::MatmulPlan& plan) {
+    cuda::DevicePtr a = address(entry, step.a), b = address(entry, step.b);
+    cuda::DevicePtr d = address(entry, step.d), c = step.c ? address(entry, *step.c) : d;
+    graph.add_child(cuda::Graph::capture(
+        stream_, [&] { plan.run(stream_, a, b, c, d, workspace_.address()); }));
+  }
+
+  void add_copy(cuda::Graph& graph, const Entry& entry, const CopyStep& step) {
+    graph.add_copy_on_device(address(entry, step.to), address(entry, step.from),
+                             static_cast<size_t>(step.bytes));
+  }
+
+  void add_commit(cuda::Graph& graph, const Program& program, const Entry& entry,
+                  const Range& range) {
+    auto begin = static_cast<uint64_t>(range.begin);
+    int64_t count = (range.end - range.begin) / 16;
+    cuda::KernelArguments arguments;
+    arguments.add(state_.address() + begin)
+        .add(next_.address() + begin)
+        .add(static_cast<long long>(count))
+        .add(entry.outputs.address())
+        .add(static_cast<int>(program.faults.size()));
+    cuda::LaunchShape shape;
+    shape.threads = kCommitThreads;
+    int64_t most = int64_t{device_.info().multiprocessors} * 8;
+    shape.blocks = std::clamp<int64_t>((count + kCommitThreads - 1) / kCommitThreads, 1, most);
+    graph.add_kernel(code_.commit, shape, arguments);
+  }
+
+  const Code& code_;
+  cuda::Device& device_;
+  cuda::Stream stream_;
+  cuda::DeviceBuffer arena_, state_, next_, workspace_;
+  std::map<const Program*, Entry> entries_;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const BuildContext& context)
+      : code_{context.compiled, cuda::Device::get(context.options.device_index), {}, {}, {}} {
+    const std::vector<LoopProgram>& kernels = context.compiled.kernels;
+    std::string arch = context.compiled.module->target.arch;
+    std::vector<cuda::CompileRequest> requests;
+    auto add_request = [&](std::string name, std::string source) {
+      cuda::CompileRequest request;
+      request.name = std::move(name);
+      request.source = std::move(source);
+      request.arch = arch;
+      request.allow_ptx = true;
+      requests.push_back(std::move(request));
+    };
+    for (size_t begin = 0; begin < kernels.size(); begin += kUnit) {
+      std::vector<const LoopProgram*> members;
+      for (size_t i = begin; i < std::min(begin + kUnit, kernels.size()); ++i)
+        members.push_back(&kernels[i]);
+      add_request(members.front()->symbol, print_cuda(members));
+    }
+    add_request("sinter_commit", kCommitSource);
+    if (!context.dump_dir.empty())
+      for (size_t i = 0; i < kernels.size(); ++i)
+        dump_kernel(context, static_cast<int>(i), print_cuda(kernels[i]), "cu");
+
+    DiskCache* cache = context.options.use_cache ? &DiskCache::global() : nullptr;
+    std::vector<cuda::CompiledUnit> units = cuda::compile_all(requests, cache);
+    std::string log;
+    for (size_t u = 0; u < units.size(); ++u) {
+      code_.modules.emplace_back(code_.device, units[u].image, requests[u].name,
+                                 cuda::nvrtc_version());
+      log += fmt::format("== {}\n{}\n", requests[u].name, units[u].log);
+    }
+    if (!context.dump_dir.empty()) write_dump(context.dump_dir + "/kernels/compile.log", log);
+
+    auto count = static_cast<int>(kernels.size());
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      const LoopProgram& program = kernels[i];
+      LoadedKernel loaded;
+      loaded.kernel = code_.modules[i / kUnit].kernel(program.symbol);
+      loaded.shape = {program.grid, program.block, 0};
+      code_.kernels.push_back(std::move(loaded));
+      if (units[i / kUnit].from_cache) ++context.stats.cached;
+    }
+    context.stats.compiled = count - context.stats.cached;
+    code_.commit = code_.modules.back().kernel("sinter_commit");
+  }
+
+  std::unique_ptr<DeviceMemory> make_memory() const override {
+    return std::make_unique<CudaMemory>(code_);
+  }
+  std::string describe() const override {
+    return fmt::format("NVRTC {}, products by cuBLASLt {} without TF32",
+                       cuda::version_text(cuda::nvrtc_version()), cuda::cublaslt_version());
+  }
+
+ private:
+  Code code_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(const BuildContext& context) {
+  return std::make_unique<CudaBackend>(context);
+}
+
+}  // namespace sinter::detail
+
+#else
+
+#include <sinter/runtime/cuda/driver.h>
+#include <sinter/runtime/detail/backend.h>
+
+namespace sinter::detail {
+
+std::unique_ptr<Backend> make_cuda_backend(const BuildContext&) {
+  throw DeviceError(cuda::unavailable_reason());
+}
+
+}  // namespace sinter::detail
+
+#endif

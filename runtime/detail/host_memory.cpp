@@ -1,0 +1,114 @@
+#include <sinter/runtime/detail/host_memory.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace sinter::detail {
+
+void HostBlock::Free::operator()(unsigned char* p) const {
+  std::free(p);
+}
+
+HostBlock::HostBlock(int64_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  size_t rounded = (static_cast<size_t>(bytes) + 255) / 256 * 256;
+  data_.reset(static_cast<unsigned char*>(std::aligned_alloc(256, rounded)));
+  if (!data_) throw std::bad_alloc();
+  std::memset(data_.get(), 0, rounded);
+}
+
+HostMemory::HostMemory(const CompiledModule& compiled)
+    : compiled_(compiled),
+      arena_(compiled.arena_bytes),
+      state_(compiled.state_bytes),
+      next_(compiled.state_bytes) {}
+
+HostMemory::~HostMemory() = default;
+
+void HostMemory::prepare(unsigned char*, int64_t) {}
+
+HostMemory::Blocks& HostMemory::blocks_of(const Program& program) {
+  auto found = blocks_.find(&program);
+  if (found != blocks_.end()) return found->second;
+  Blocks blocks;
+  blocks.inputs = HostBlock(program.input_bytes);
+  blocks.outputs = HostBlock(program.output_bytes);
+  blocks.faults.assign(program.faults.size(), kNoFault);
+  return blocks_.emplace(&program, std::move(blocks)).first->second;
+}
+
+void HostMemory::write_input(const Program& program, const Port& port, const void* data) {
+  if (port.type.bytes() == 0) return;
+  std::memcpy(blocks_of(program).inputs.data() + port.place.offset, data,
+              static_cast<size_t>(port.type.bytes()));
+}
+
+void HostMemory::launch(const Program& program) {
+  Blocks& blocks = blocks_of(program);
+  if (first_fault(program, blocks.faults.data())) return;
+  prepare(arena_.data(), arena_.size());
+  unsigned char* bases[kSpaces] = {arena_.data(), state_.data(), next_.data(), blocks.inputs.data(),
+                                   blocks.outputs.data()};
+  auto at = [&](const Place& place) -> void* {
+    unsigned char* base = bases[static_cast<size_t>(place.space)];
+    return base == nullptr ? nullptr : base + place.offset;
+  };
+  for (const Step& step : program.steps) {
+    if (auto* kernel = std::get_if<KernelStep>(&step)) {
+      const LoopProgram& loops = compiled_.kernels[static_cast<size_t>(kernel->kernel)];
+      pointers_.clear();
+      for (const Place& place : kernel->buffers) pointers_.push_back(at(place));
+      std::span<FaultSlot> faults(blocks.faults);
+      run_kernel(*kernel, loops, pointers_,
+                 faults.subspan(static_cast<size_t>(kernel->first_fault), loops.faults.size()));
+    } else if (auto* matmul = std::get_if<MatmulStep>(&step)) {
+      run_matmul(*matmul, at(matmul->a), at(matmul->b), matmul->c ? at(*matmul->c) : nullptr,
+                 at(matmul->d));
+    } else {
+      const auto& copy = std::get<CopyStep>(step);
+      std::memcpy(at(copy.to), at(copy.from), static_cast<size_t>(copy.bytes));
+    }
+  }
+  if (!first_fault(program, blocks.faults.data())) commit(program);
+}
+
+// Takes over the smaller part: the updated states, or, with the blocks exchanged, the others.
+void HostMemory::commit(const Program& program) {
+  int64_t updated = 0;
+  for (const Range& range : program.commit) updated += range.end - range.begin;
+  auto copy = [&](const HostBlock& from, const HostBlock& to, int64_t begin, int64_t end) {
+    if (end > begin)
+      std::memcpy(to.data() + begin, from.data() + begin, static_cast<size_t>(end - begin));
+  };
+  if (2 * updated <= state_.size()) {
+    for (const Range& range : program.commit) copy(next_, state_, range.begin, range.end);
+    return;
+  }
+  int64_t done = 0;
+  for (const Range& range : program.commit) {
+    copy(state_, next_, done, range.begin);
+    done = range.end;
+  }
+  copy(state_, next_, done, state_.size());
+  std::swap(state_, next_);
+}
+
+DeviceMemory::Results HostMemory::results(const Program& program) {
+  Blocks& blocks = blocks_of(program);
+  return {blocks.outputs.data(), blocks.faults.data()};
+}
+
+void HostMemory::clear_faults(const Program& program) {
+  for (FaultSlot& slot : blocks_of(program).faults) slot = kNoFault;
+}
+
+void HostMemory::read_state(int64_t offset, int64_t bytes, void* data) {
+  if (bytes > 0) std::memcpy(data, state_.data() + offset, static_cast<size_t>(bytes));
+}
+
+void HostMemory::write_state(int64_t offset, int64_t bytes, const void* data) {
+  if (bytes > 0) std::memcpy(state_.data() + offset, data, static_cast<size_t>(bytes));
+}
+
+}  // namespace sinter::detail

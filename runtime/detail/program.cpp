@@ -1,0 +1,230 @@
+#include <sinter/ir/op_def.h>
+#include <sinter/runtime/detail/program.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace sinter::detail {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// The distinct kernels of a module; equal ones, whatever graph they come from, are one.
+class Kernels {
+ public:
+  Kernels(const Module& module, std::vector<LoopProgram>& kernels)
+      : module_(module), kernels_(kernels) {}
+
+  struct Entry {
+    int index;
+    std::vector<KernelFault> faults;
+  };
+  const Entry& of(const Op& op) {
+    auto found = by_callee_.find(op.callee());
+    if (found != by_callee_.end()) return found->second;
+    const Graph* body = module_.find(op.callee());
+    SINTER_CHECK(body != nullptr, "{} calls @{}, which does not exist", op.name(), op.callee());
+    Kernel kernel = build_kernel(*body, op.loc());
+    Entry entry{intern(lower(kernel, module_.target)), std::move(kernel.faults)};
+    return by_callee_.emplace(op.callee(), std::move(entry)).first->second;
+  }
+
+ private:
+  int intern(LoopProgram program) {
+    auto next = static_cast<int>(kernels_.size());
+    auto [it, inserted] = by_text_.emplace(print(program), next);
+    if (!inserted) return it->second;
+    // Symbols carry a short hash: two kernels may share one.
+    std::string stem = program.symbol;
+    for (int n = 2; !symbols_.insert(program.symbol).second; ++n)
+      program.symbol = fmt::format("{}_{}", stem, n);
+    kernels_.push_back(std::move(program));
+    return next;
+  }
+
+  const Module& module_;
+  std::vector<LoopProgram>& kernels_;
+  std::unordered_map<std::string, Entry> by_callee_;
+  std::unordered_map<std::string, int> by_text_;
+  std::unordered_set<std::string> symbols_;
+};
+
+class ProgramBuilder {
+ public:
+  ProgramBuilder(const CompiledModule& compiled, const Graph& graph, Kernels& kernels)
+      : compiled_(compiled), graph_(graph), kernels_(kernels) {
+    auto plan = compiled.plans.find(graph.name());
+    SINTER_CHECK(plan != compiled.plans.end(), "graph @{} has no memory plan", graph.name());
+    plan_ = &plan->second;
+    program_.graph = &graph;
+    program_.arena_bytes = plan_->arena_bytes;
+  }
+
+  Program build() {
+    add_ports();
+    for (Op& op : graph_) add_op(op);
+    for (size_t i = 0; i < program_.outputs.size(); ++i)
+      add_copy(place_of(graph_.outputs()[i].value), program_.outputs[i].place,
+               program_.outputs[i].type.bytes());
+    add_commit();
+    return std::move(program_);
+  }
+
+ private:
+  Port make_port(const std::string& name, const TensorType& type, Space own, Space of_state,
+                 int64_t& bytes) {
+    Port port{name, type, -1, {own, bytes}};
+    const auto& states = compiled_.module->states;
+    for (size_t i = 0; i < states.size(); ++i) {
+      if (states[i].name != name) continue;
+      port.state = static_cast<int>(i);
+      port.place = {of_state, compiled_.state_offsets[i]};
+      return port;
+    }
+    bytes += aligned(type.bytes());
+    return port;
+  }
+
+  void add_ports() {
+    for (Value v : graph_.inputs())
+      program_.inputs.push_back(
+          make_port(v.name(), v.type(), Space::Input, Space::State, program_.input_bytes));
+    for (const GraphOutput& o : graph_.outputs())
+      program_.outputs.push_back(
+          make_port(o.name, o.value.type(), Space::Output, Space::Next, program_.output_bytes));
+  }
+
+  Place place_of(Value v) const {
+    const PlannedValue* planned = plan_->find(v);
+    SINTER_CHECK(planned != nullptr, "a value of @{} has no place in its plan", graph_.name());
+    while (planned->where == PlannedValue::Alias)
+      planned = &plan_->values[static_cast<size_t>(planned->index)];
+    auto index = static_cast<size_t>(planned->index);
+    switch (planned->where) {
+      case PlannedValue::Input:
+        return program_.inputs[index].place;
+      case PlannedValue::Output:
+        return program_.outputs[index].place;
+      default:
+        return {Space::Arena, planned->offset};
+    }
+  }
+
+  void add_copy(Place from, Place to, int64_t bytes) {
+    if (from == to || bytes == 0) return;
+    program_.steps.push_back(CopyStep{from, to, bytes});
+  }
+
+  void add_op(const Op& op) {
+    const OpDef& def = op.def();
+    if (def.has_callee) return add_kernel(op);
+    if (def.kind == OpKind::Contract) {
+      MatmulStep step;
+      step.op = &op;
+      step.a = place_of(op.operand(0));
+      step.b = place_of(op.operand(1));
+      if (op.operand(2)) step.c = place_of(op.operand(2));
+      step.d = place_of(op.result());
+      if (op.result().type().elements() > 0) program_.steps.push_back(step);
+      return;
+    }
+    // A view that moves no element: the same storage, or a copy where the plan gives it its own.
+    SINTER_CHECK(op.is("reshape"), "{} is left outside of kernels: run the pass fuse before",
+                 op.name());
+    add_copy(place_of(op.operand(0)), place_of(op.result()), op.result().type().bytes());
+  }
+
+  void add_kernel(const Op& op) {
+    const Kernels::Entry& entry = kernels_.of(op);
+    KernelStep step;
+    step.kernel = entry.index;
+    step.op = &op;
+    for (Value v : op.operands()) step.buffers.push_back(place_of(v));
+    for (size_t i = 0; i < op.num_results(); ++i) step.buffers.push_back(place_of(op.result(i)));
+    step.first_fault = static_cast<int>(program_.faults.size());
+    for (KernelFault fault : entry.faults) {
+      fault.loc = op.loc();
+      program_.faults.push_back(std::move(fault));
+    }
+    bool writes = false;
+    for (size_t i = 0; i < op.num_results(); ++i)
+      writes = writes || op.result(i).type().elements() > 0;
+    if (writes) program_.steps.push_back(std::move(step));
+  }
+
+  // The updated states, neighbours merged: padding between them may be copied along.
+  void add_commit() {
+    std::vector<Range>& ranges = program_.commit;
+    for (const Port& port : program_.outputs)
+      if (port.state >= 0 && port.type.bytes() > 0)
+        ranges.push_back({port.place.offset, port.place.offset + aligned(port.type.bytes())});
+    std::sort(ranges.begin(), ranges.end(),
+              [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    size_t kept = 0;
+    for (const Range& range : ranges) {
+      if (kept > 0 && ranges[kept - 1].end == range.begin)
+        ranges[kept - 1].end = range.end;
+      else
+        ranges[kept++] = range;
+    }
+    ranges.resize(kept);
+  }
+
+  const CompiledModule& compiled_;
+  const Graph& graph_;
+  Kernels& kernels_;
+  const MemoryPlan* plan_ = nullptr;
+  Program program_;
+};
+
+}  // namespace
+
+const Port* Program::find_input(std::string_view name) const {
+  for (const Port& port : inputs)
+    if (port.name == name) return &port;
+  return nullptr;
+}
+
+std::vector<const Graph*> entry_graphs(const Module& module) {
+  std::unordered_set<std::string> called;
+  for (const auto& graph : module.graphs())
+    for (Op& op : *graph)
+      if (!op.callee().empty()) called.insert(op.callee());
+  std::vector<const Graph*> entries;
+  for (const auto& graph : module.graphs())
+    if (!called.contains(graph->name())) entries.push_back(graph.get());
+  return entries;
+}
+
+void build_programs(CompiledModule& compiled) {
+  compiled.state_bytes = 0;
+  for (const State& state : compiled.module->states) {
+    compiled.state_offsets.push_back(compiled.state_bytes);
+    compiled.state_bytes += aligned(state.type.bytes());
+  }
+  Kernels kernels(*compiled.module, compiled.kernels);
+  for (const Graph* graph : entry_graphs(*compiled.module)) {
+    Program program = ProgramBuilder(compiled, *graph, kernels).build();
+    compiled.arena_bytes = std::max(compiled.arena_bytes, program.arena_bytes);
+    compiled.programs.emplace(graph->name(), std::move(program));
+  }
+}
+
+std::unique_ptr<Diagnostic> first_fault(const Program& program, const FaultSlot* slots) {
+  for (size_t i = 0; i < program.faults.size(); ++i) {
+    if (slots[i].position == kNoFault.position) continue;
+    const KernelFault& fault = program.faults[i];
+    std::string message =
+        fmt::format("{} {} at {} {} is outside {}..{}", fault.what, slots[i].value, fault.place,
+                    slots[i].position, fault.low, fault.high - 1);
+    return std::make_unique<Diagnostic>(Diagnostic{fault.loc, std::move(message)});
+  }
+  return nullptr;
+}
+
+}  // namespace sinter::detail

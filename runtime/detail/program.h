@@ -1,0 +1,99 @@
+#pragma once
+// A compiled module as every device runs it: per entry graph a list of steps over places in a few
+// blocks of memory. Nothing here knows a device.
+//
+// Blocks: the states (one layout for the whole module); `Next`, of the same layout, where a graph
+// writes states that it updates while the old values may still be read; per entry graph its inputs
+// and its outputs; one arena that all graphs share. A run reads State and Input, writes Arena, Next
+// and Output, and ends with the commit: if no fault was recorded, the updated ranges of Next become
+// the state.
+
+#include <sinter/codegen/loops.h>
+#include <sinter/passes/plan.h>
+#include <sinter/runtime/executable.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace sinter::detail {
+
+enum class Space : uint8_t { Arena, State, Next, Input, Output };
+constexpr int kSpaces = 5;
+
+struct Place {
+  Space space = Space::Arena;
+  int64_t offset = 0;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+// One launch of a kernel.
+struct KernelStep {
+  int kernel = -1;  // in CompiledModule::kernels
+  std::vector<Place> buffers;
+  int first_fault = 0;  // of the kernel's faults among the program's
+  const Op* op = nullptr;
+};
+// A product, left to the device's library.
+struct MatmulStep {
+  const Op* op = nullptr;
+  Place a, b, d;
+  std::optional<Place> c;
+};
+struct CopyStep {
+  Place from, to;
+  int64_t bytes = 0;
+};
+using Step = std::variant<KernelStep, MatmulStep, CopyStep>;
+
+// An input or output of an entry graph.
+struct Port {
+  std::string name;
+  TensorType type;
+  int state = -1;  // index among the module's states; -1: none
+  Place place;     // inputs: Input or State; outputs: Output or Next
+};
+
+struct Range {
+  int64_t begin = 0, end = 0;
+};
+
+struct Program {
+  const Graph* graph = nullptr;
+  std::vector<Step> steps;
+  std::vector<Port> inputs, outputs;
+  std::vector<KernelFault> faults;  // in order of execution
+  std::vector<Range> commit;        // bytes of State that Next replaces; sorted, apart
+  int64_t arena_bytes = 0, input_bytes = 0, output_bytes = 0;
+
+  const Port* find_input(std::string_view name) const;
+};
+
+struct CompiledModule {
+  std::unique_ptr<Module> module;  // after the pipeline
+  std::map<std::string, MemoryPlan> plans;
+  std::vector<LoopProgram> kernels;  // distinct ones
+  std::map<std::string, Program, std::less<>> programs;
+  std::vector<int64_t> state_offsets;  // by state
+  int64_t state_bytes = 0;
+  int64_t arena_bytes = 0;  // the largest of all programs
+};
+
+// Fills kernels, programs and state layout from module and plans.
+void build_programs(CompiledModule& compiled);
+
+// The graphs of a module that a session can run: those that nothing calls.
+std::vector<const Graph*> entry_graphs(const Module& module);
+
+// The message of the first fault recorded, with its place; null when there is none.
+std::unique_ptr<Diagnostic> first_fault(const Program& program, const FaultSlot* slots);
+constexpr FaultSlot kNoFault{INT64_MAX, 0};
+
+// What plan.txt holds.
+std::string plan_text(const CompiledModule& compiled, const CompileOptions& options);
+// The comment above a dumped kernel: each launch with its IR ops, the user's names and lines.
+std::string kernel_header(const CompiledModule& compiled, int kernel);
+
+}  // namespace sinter::detail
