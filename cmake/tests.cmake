@@ -69,6 +69,12 @@ function(sinter_filecheck_tests)
   if(SINTER_FILECHECK)
     file(CREATE_LINK ${SINTER_FILECHECK} ${tools}/FileCheck SYMBOLIC)
   endif()
+  # What `// REQUIRES:` may rely on in this build.
+  set(features "")
+  if(SINTER_HAVE_CUDA)
+    string(APPEND features "cuda\n")
+  endif()
+  file(WRITE ${CMAKE_BINARY_DIR}/tests/features.txt "${features}")
   file(GLOB_RECURSE texts CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/tests
     ${CMAKE_SOURCE_DIR}/tests/*.sir)
   foreach(text IN LISTS texts)

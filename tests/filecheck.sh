@@ -16,21 +16,23 @@ if [[ ! -e $build/tests/tools/FileCheck ]]; then
   exit 77
 fi
 
-# True if a shared library of this name can be opened from the usual places.
+# True if a shared library of this name is in one of the places where sinter looks for it.
 have_library() {
   local folder
-  for folder in ${LD_LIBRARY_PATH//:/ } "${CUDA_HOME:-/usr/local/cuda}"/{lib64,lib} \
-      /usr/local/cuda*/{lib64,lib}; do
+  for folder in ${LD_LIBRARY_PATH//:/ } "${CUDA_HOME:-}/lib64" "${CUDA_PATH:-}/lib64" \
+      /usr/local/cuda/lib64; do
     compgen -G "$folder/$1.so*" >/dev/null && return 0
   done
   { PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null || true; } | grep -q "$1\.so"
 }
 
+built_with() { grep -qx "$1" "$build/tests/features.txt"; }
+
 have() {
   case $1 in
-    nvrtc) [[ -n ${SINTER_NVRTC:-} ]] || have_library libnvrtc ;;
+    nvrtc) built_with cuda && { [[ -n ${SINTER_NVRTC:-} ]] || have_library libnvrtc; } ;;
     cxx) command -v "${SINTER_CXX:-c++}" >/dev/null ;;
-    gpu) [[ -e /dev/nvidiactl ]] && have_library libcuda ;;
+    gpu) built_with cuda && [[ -e /dev/nvidiactl ]] && have_library libcuda ;;
     *) echo "$file: error: unknown requirement '$1'" >&2; exit 1 ;;
   esac
 }

@@ -33,4 +33,8 @@ expect 1 '// RUN: not sh -c "kill -SEGV \\$\\$"'
 expect 1 '// RUN: not no-such-program'
 expect 0 '// RUN: [ %%s = %%""s ] && [ -d %S ]'
 expect 1 '// REQUIRES: something\n// RUN: true'
+expect 0 '// REQUIRES: cxx\n// RUN: true'
+SINTER_CXX=no-such-compiler expect 77 '// REQUIRES: cxx\n// RUN: true'
+SINTER_NVRTC=/ expect "$(grep -qx cuda "$build/tests/features.txt" && echo 0 || echo 77)" \
+  '// REQUIRES: nvrtc\n// RUN: true'
 rm -rf "$build/tests/scratch/$folder"
