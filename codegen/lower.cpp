@@ -1,0 +1,698 @@
+// Kernels to loops, by the schedule.
+
+#include <fmt/format.h>
+#include <sinter/codegen/loops.h>
+#include <sinter/codegen/schedule.h>
+#include <sinter/ir/diagnostic.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace sinter {
+
+std::string_view to_string(Level level) {
+  static constexpr std::string_view kNames[] = {"grid",   "lane",  "vector",
+                                                "serial", "cores", "simd"};
+  return kNames[static_cast<size_t>(level)];
+}
+
+namespace {
+
+constexpr int kWarp = 32;
+
+Cell identity_of(Fn combine, DType type) {
+  Cell c{};
+  switch (combine) {
+    case Fn::Add:
+      c.i = 0;
+      break;  // also 0.0
+    case Fn::Mul:
+      if (is_float(type))
+        c.f = 1.0;
+      else
+        c.i = 1;
+      break;
+    case Fn::Max:
+    case Fn::Min: {
+      bool max = combine == Fn::Max;
+      if (is_float(type)) {
+        c.f = max ? -std::numeric_limits<double>::infinity()
+                  : std::numeric_limits<double>::infinity();
+      } else if (type == DType::U32) {
+        c.i = max ? 0 : std::numeric_limits<uint32_t>::max();
+      } else if (type == DType::I32) {
+        c.i = max ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int32_t>::max();
+      } else {
+        c.i = max ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
+      }
+      break;
+    }
+    default:
+      SINTER_CHECK(false, "no identity for {}", intrinsic(combine).name);
+  }
+  return c;
+}
+
+class Lowering {
+ public:
+  Lowering(const Kernel& kernel, const Target& target)
+      : k_(kernel), s_(make_schedule(kernel, target)), levels_(node_levels(kernel)) {
+    out_.target = target;
+    out_.buffers = kernel.buffers;
+    out_.faults = kernel.faults;
+    out_.grid = s_.grid;
+    out_.block = s_.cuda ? s_.block : 1;
+    vars_.assign(k_.nodes.size(), -1);
+    kept_array_.assign(k_.nodes.size(), -1);
+    vector_array_.assign(k_.nodes.size(), -1);
+    reduced_array_.assign(k_.nodes.size(), -1);
+    for (int n : s_.kept) kept_set_.push_back(n);
+    phases_ = make_phases(k_, s_.kept);
+  }
+
+  LoopProgram run() {
+    IndexExpr grid_index;
+    in_loop(s_.cuda ? Level::Grid : Level::Cores, s_.grid, [&](const IndexExpr& b) {
+      if (k_.kind != Kernel::Row) {
+        if (s_.cuda)
+          cuda_strips(b);
+        else
+          host_strips(b);
+      } else if (s_.cuda) {
+        cuda_rows(b);
+      } else {
+        host_rows(b);
+      }
+    });
+    out_.body = std::move(root_);
+    std::string text = print(out_);
+    out_.symbol =
+        fmt::format("{}_{:08x}", k_.stem, XXH3_64bits(text.data(), text.size()) & 0xffffffff);
+    return std::move(out_);
+  }
+
+ private:
+  // ---- statements
+
+  template <typename S>
+  void emit(S statement) {
+    block_->push_back({std::move(statement)});
+  }
+  Var new_var(DType type) {
+    out_.var_types.push_back(type);
+    return static_cast<Var>(out_.var_types.size()) - 1;
+  }
+  Array new_array(DType type, int64_t size, Space space = Space::Registers) {
+    Array a = out_.num_arrays++;
+    emit(Alloc{a, type, size, space});
+    if (space == Space::Shared) out_.shared_bytes += size * size_of(type);
+    return a;
+  }
+  // Runs `body` with the statements going into a new loop, and values made there gone afterwards.
+  template <typename F>
+  void in_loop(Level level, int64_t extent, F&& body) {
+    For loop;
+    loop.loop = loops_++;
+    loop.extent = extent;
+    loop.level = level;
+    IndexExpr at = IndexExpr::axis(loop.loop, extent);
+    in_block(loop.body, [&] { body(at); });
+    emit(std::move(loop));
+  }
+  template <typename F>
+  void in_block(Block& inner, F&& body) {
+    Block* outer = block_;
+    std::vector<Var> saved = vars_;
+    block_ = &inner;
+    body();
+    block_ = outer;
+    vars_ = std::move(saved);
+  }
+  // `body` under a condition; without one when it always holds.
+  template <typename F>
+  void where(const Guard& guard, F&& body) {
+    if (guard.always()) return body();
+    If branch;
+    branch.guard = guard;
+    in_block(branch.body, body);
+    emit(std::move(branch));
+  }
+  Var literal(DType type, Cell value) {
+    Var v = new_var(type);
+    Let let;
+    let.var = v;
+    let.literal = value;
+    emit(std::move(let));
+    return v;
+  }
+  Var combine(Fn fn, Var a, Var b) {
+    Var v = new_var(type_of(a));
+    Let let;
+    let.var = v;
+    let.fn = fn;
+    let.args = {a, b};
+    emit(std::move(let));
+    return v;
+  }
+  DType type_of(Var v) const { return out_.var_types[static_cast<size_t>(v)]; }
+  Var array_load(Array array, DType type, const IndexExpr& at) {
+    Var v = new_var(type);
+    emit(ArrayLoad{v, array, at});
+    return v;
+  }
+
+  // ---- nodes
+
+  const KernelNode& node(int i) const { return k_.nodes[static_cast<size_t>(i)]; }
+  Var& var(int i) { return vars_[static_cast<size_t>(i)]; }
+  bool varies(int i, KernelAxis axis) const { return node(i).domain & axis_bit(axis); }
+  int level(int i) const { return levels_[static_cast<size_t>(i)]; }
+
+  // An index of the kernel in terms of the loops around.
+  IndexExpr translate(const IndexExpr& e) {
+    return e.substitute([&](const IndexAtom& atom) -> IndexExpr {
+      if (atom.kind == IndexAtom::Gathered) {
+        SINTER_CHECK(var(atom.id) >= 0, "a gathered index is not computed yet");
+        return IndexExpr::gathered(var(atom.id), atom.low, atom.high + 1);
+      }
+      return axis_[atom.id];
+    });
+  }
+  Guard translate(const Guard& g) {
+    Guard out;
+    out.never = g.never;
+    for (const GuardTerm& t : g.terms) out.add(translate(t.e), t.low, t.high);
+    return out;
+  }
+
+  // Computes one node; its inputs have been.
+  void compute(int i) {
+    const KernelNode& n = node(i);
+    if (var(i) >= 0) return;
+    Var v = -1;
+    auto arg = [&](size_t a) {
+      Var x = var(n.args[a]);
+      SINTER_CHECK(x >= 0, "node %{} reads %{}, which is not computed yet", i, n.args[a]);
+      return x;
+    };
+    switch (n.kind) {
+      case KernelNode::Literal:
+        v = literal(n.type, n.literal);
+        break;
+      case KernelNode::Index:
+        v = new_var(n.type);
+        emit(LetIndex{v, translate(n.index)});
+        break;
+      case KernelNode::Guard:
+        v = new_var(n.type);
+        emit(LetGuard{v, translate(n.guard)});
+        break;
+      case KernelNode::Load: {
+        if (Array a = vector_array_[static_cast<size_t>(i)]; a >= 0) {
+          v = array_load(a, n.type, slot_);
+          break;
+        }
+        v = new_var(n.type);
+        sinter::Load load;
+        load.var = v;
+        load.buffer = n.buffer;
+        load.at = translate(n.index);
+        load.guard = translate(n.guard);
+        load.otherwise = n.literal;
+        emit(std::move(load));
+        break;
+      }
+      case KernelNode::Scalar: {
+        Let let;
+        let.fn = n.fn;
+        for (size_t a = 0; a < n.args.size(); ++a) let.args.push_back(arg(a));
+        v = let.var = new_var(n.type);
+        emit(std::move(let));
+        break;
+      }
+      case KernelNode::Random: {
+        sinter::Random r;
+        r.kind = n.random;
+        r.site = n.site;
+        for (size_t a = 0; a < n.args.size(); ++a) r.args.push_back(arg(a));
+        r.element = translate(n.index);
+        v = r.var = new_var(n.type);
+        emit(std::move(r));
+        break;
+      }
+      case KernelNode::Check: {
+        sinter::Check c;
+        c.value = arg(0);
+        c.fault = n.fault;
+        c.low = n.low;
+        c.high = n.high;
+        c.ignore = n.ignore;
+        c.position = translate(n.index);
+        v = c.var = new_var(n.type);
+        emit(std::move(c));
+        break;
+      }
+      case KernelNode::Reduce:
+        v = array_load(reduced_array_[static_cast<size_t>(i)], n.type, slot_);
+        break;
+    }
+    var(i) = v;
+  }
+
+  // Computes the nodes of `set` that pass `filter`, in order.
+  template <typename F>
+  void compute_where(const std::vector<bool>& set, F&& filter) {
+    for (size_t i = 0; i < set.size(); ++i)
+      if (set[i] && filter(static_cast<int>(i))) compute(static_cast<int>(i));
+  }
+
+  // Loads of `set` that run along q are made `width` at a time; q must stand at the strip's start.
+  void load_vectors(const std::vector<bool>& set, int width) {
+    if (width == 1) return;
+    for (size_t i = 0; i < set.size(); ++i) {
+      const KernelNode& n = k_.nodes[i];
+      if (!set[i] || n.kind != KernelNode::Load || vars_[i] >= 0) continue;
+      if (!is_vector_access(n.index, n.guard, width)) continue;
+      Array a = new_array(n.type, width);
+      emit(LoadVector{a, n.buffer, translate(n.index), width});
+      vector_array_[i] = a;
+    }
+  }
+  void forget_vectors() { std::fill(vector_array_.begin(), vector_array_.end(), -1); }
+
+  // Stores over q from within a strip of `width`: whole vectors where they fit, else one by one.
+  class StripStores {
+   public:
+    StripStores(Lowering& l, int width) : l_(l), arrays_(l.k_.stores.size(), -1), width_(width) {
+      if (width == 1) return;
+      for (size_t i = 0; i < arrays_.size(); ++i) {
+        const KernelStore& s = l.k_.stores[i];
+        if ((s.axes & axis_bit(kAxisQ)) && is_vector_access(s.at, {}, width))
+          arrays_[i] = l.new_array(l.node(s.node).type, width);
+      }
+    }
+    void element() {
+      for (size_t i = 0; i < arrays_.size(); ++i) {
+        const KernelStore& s = l_.k_.stores[i];
+        if (!(s.axes & axis_bit(kAxisQ))) continue;
+        if (arrays_[i] >= 0)
+          l_.emit(ArrayStore{arrays_[i], l_.slot_, l_.var(s.node)});
+        else
+          l_.emit(Store{s.buffer, l_.translate(s.at), l_.var(s.node)});
+      }
+    }
+    // With q at the strip's start.
+    void finish() {
+      for (size_t i = 0; i < arrays_.size(); ++i) {
+        const KernelStore& s = l_.k_.stores[i];
+        if (arrays_[i] >= 0) l_.emit(StoreVector{s.buffer, l_.translate(s.at), arrays_[i], width_});
+      }
+    }
+
+   private:
+    Lowering& l_;
+    std::vector<Array> arrays_;
+    int width_;
+  };
+
+  // ---- pointwise and column kernels: strips of q
+
+  void cuda_strips(const IndexExpr& b) {
+    in_loop(Level::Lane, s_.block, [&](const IndexExpr& t) {
+      int64_t strips = k_.extent[kAxisQ] / s_.vector;
+      IndexExpr linear = b * s_.block + t;
+      Guard inside;
+      inside.add(linear, 0, k_.extent[kAxisP] * strips);
+      where(inside, [&] {
+        axis_[kAxisP] = floordiv(linear, strips);
+        strip(mod(linear, strips) * s_.vector, s_.vector, Level::Vector, {});
+      });
+    });
+  }
+
+  void host_strips(const IndexExpr& b) {
+    int64_t q = k_.extent[kAxisQ];
+    int64_t strips = (q + s_.chunk - 1) / s_.chunk;
+    axis_[kAxisP] = floordiv(b, strips);
+    IndexExpr base = mod(b, strips) * s_.chunk;
+    strip(base, s_.chunk, Level::Simd, q);
+  }
+
+  // The `width` elements from `base` of q. `limit`: elements from there on do not exist.
+  void strip(const IndexExpr& base, int64_t width, Level level, std::optional<int64_t> limit) {
+    bool vectors = level == Level::Vector;
+    // One element of the strip.
+    auto each = [&](auto&& body) {
+      auto at = [&](const IndexExpr& j) {
+        slot_ = j;
+        axis_[kAxisQ] = base + j;
+        Guard inside;
+        if (limit) inside.add(axis_[kAxisQ], 0, *limit);
+        where(inside, body);
+      };
+      if (width == 1) {
+        Block inner;
+        in_block(inner, [&] { at(IndexExpr(0)); });
+        for (Stmt& st : inner) block_->push_back(std::move(st));
+      } else {
+        in_loop(level, width, at);
+      }
+    };
+    auto outside = [&](int i) { return level_zero(i) && !varies(i, kAxisQ) && !varies(i, kAxisR); };
+    axis_[kAxisQ] = base;
+    for (const auto& needed : phases_.needed) compute_where(needed, outside);
+
+    for (int phase = 0; phase < phases_.last; ++phase) {
+      const auto& needed = phases_.needed[static_cast<size_t>(phase)];
+      const auto& reductions = phases_.reductions[static_cast<size_t>(phase)];
+      int64_t slots = node(reductions[0]).order.vector;
+      std::vector<Array> acc;
+      for (int r : reductions) acc.push_back(new_array(node(r).type, slots * width));
+      auto fill = [&](const IndexExpr& slot) {
+        each([&] {
+          for (size_t n = 0; n < reductions.size(); ++n) {
+            const KernelNode& r = node(reductions[n]);
+            emit(ArrayStore{acc[n], slot * width + slot_,
+                            literal(r.type, identity_of(r.fn, r.type))});
+          }
+        });
+      };
+      if (slots == 1)
+        fill(IndexExpr(0));
+      else
+        in_loop(Level::Vector, slots, fill);
+
+      int64_t extent = k_.extent[kAxisR];
+      in_loop(Level::Serial, (extent + slots - 1) / slots, [&](const IndexExpr& it) {
+        auto element = [&](const IndexExpr& slot) {
+          axis_[kAxisR] = it * slots + slot;
+          Guard in_range;
+          in_range.add(axis_[kAxisR], 0, extent);
+          where(in_range, [&] {
+            axis_[kAxisQ] = base;
+            compute_where(needed, [&](int i) { return level_zero(i) && !varies(i, kAxisQ); });
+            if (vectors) load_vectors(needed, static_cast<int>(width));
+            each([&] {
+              compute_where(needed, [&](int) { return true; });
+              for (size_t n = 0; n < reductions.size(); ++n) {
+                const KernelNode& r = node(reductions[n]);
+                IndexExpr at = slot * width + slot_;
+                Var before = array_load(acc[n], r.type, at);
+                emit(ArrayStore{acc[n], at, combine(r.fn, before, var(r.args[0]))});
+              }
+            });
+            forget_vectors();
+          });
+        };
+        if (slots == 1)
+          element(IndexExpr(0));
+        else
+          in_loop(Level::Vector, slots, element);
+      });
+      if (slots > 1)
+        each([&] {
+          for (size_t n = 0; n < reductions.size(); ++n) {
+            const KernelNode& r = node(reductions[n]);
+            Var sum = array_load(acc[n], r.type, slot_);
+            for (int64_t slot = 1; slot < slots; ++slot)
+              sum = combine(r.fn, sum, array_load(acc[n], r.type, slot_ + IndexExpr(slot * width)));
+            emit(ArrayStore{acc[n], slot_, sum});
+          }
+        });
+      for (size_t n = 0; n < reductions.size(); ++n)
+        reduced_array_[static_cast<size_t>(reductions[n])] = acc[n];
+    }
+
+    const auto& needed = phases_.needed.back();
+    axis_[kAxisQ] = base;
+    if (vectors) load_vectors(needed, static_cast<int>(width));
+    StripStores stores(*this, vectors ? static_cast<int>(width) : 1);
+    each([&] {
+      compute_where(needed, [](int) { return true; });
+      stores.element();
+    });
+    axis_[kAxisQ] = base;
+    stores.finish();
+  }
+  bool level_zero(int i) const { return level(i) == 0; }
+
+  // ---- row kernels
+
+  // Nodes of the row alone that the reductions finished so far allow.
+  void row_nodes(int up_to_level) {
+    for (const auto& needed : phases_.needed)
+      compute_where(needed, [&](int i) {
+        return !varies(i, kAxisQ) && level(i) <= up_to_level && node(i).kind != KernelNode::Reduce;
+      });
+  }
+
+  // Computes what the element needs, taking kept nodes from their arrays or putting them there.
+  void row_element(int phase, const IndexExpr& kept_at) {
+    const auto& needed = phases_.needed[static_cast<size_t>(phase)];
+    for (size_t i = 0; i < needed.size(); ++i) {
+      int n = static_cast<int>(i);
+      if (!needed[i] || node(n).kind == KernelNode::Reduce) continue;
+      bool keep = std::find(kept_set_.begin(), kept_set_.end(), n) != kept_set_.end();
+      if (keep && made_[i]) {
+        var(n) = array_load(kept_array_[i], node(n).type, kept_at);
+        continue;
+      }
+      compute(n);
+      if (keep) {
+        emit(ArrayStore{kept_array_[i], kept_at, var(n)});
+        making_.push_back(n);
+      }
+    }
+  }
+  void end_phase() {
+    for (int n : making_) made_[static_cast<size_t>(n)] = true;
+    making_.clear();
+  }
+
+  void alloc_kept(int64_t size) {
+    made_.assign(k_.nodes.size(), false);
+    for (int n : s_.kept) kept_array_[static_cast<size_t>(n)] = new_array(node(n).type, size);
+  }
+
+  void cuda_rows(const IndexExpr& b) {
+    // Across warps a reduction goes through shared memory, an array each.
+    std::vector<Array> shared(k_.nodes.size(), -1);
+    int64_t warps = s_.lanes / kWarp;
+    if (warps > 1)
+      for (const auto& reductions : phases_.reductions)
+        for (int r : reductions)
+          shared[static_cast<size_t>(r)] = new_array(node(r).type, warps, Space::Shared);
+    in_loop(Level::Lane, s_.block, [&](const IndexExpr& t) {
+      IndexExpr lane = mod(t, s_.lanes);
+      axis_[kAxisP] = b * s_.rows_per_block + floordiv(t, s_.lanes);
+      alloc_kept(s_.iterations * s_.vector);
+      row_nodes(0);
+      for (int phase = 0; phase <= phases_.last; ++phase) {
+        bool last = phase == phases_.last;
+        if (last && std::none_of(k_.stores.begin(), k_.stores.end(),
+                                 [](const KernelStore& st) { return st.axes & axis_bit(kAxisQ); }))
+          break;
+        std::vector<int> reductions;
+        std::vector<Array> acc;
+        if (!last) {
+          reductions = phases_.reductions[static_cast<size_t>(phase)];
+          for (int r : reductions) {
+            const KernelNode& n = node(r);
+            acc.push_back(new_array(n.type, s_.vector));
+            for (int v = 0; v < s_.vector; ++v)
+              emit(
+                  ArrayStore{acc.back(), IndexExpr(v), literal(n.type, identity_of(n.fn, n.type))});
+          }
+        }
+        cuda_row_loop(phase, lane, [&] {
+          for (size_t n = 0; n < reductions.size(); ++n) {
+            const KernelNode& r = node(reductions[n]);
+            Var before = array_load(acc[n], r.type, slot_);
+            emit(ArrayStore{acc[n], slot_, combine(r.fn, before, var(r.args[0]))});
+          }
+        });
+        end_phase();
+        for (size_t n = 0; n < reductions.size(); ++n) {
+          const KernelNode& r = node(reductions[n]);
+          Var sum = array_load(acc[n], r.type, IndexExpr(0));
+          for (int v = 1; v < s_.vector; ++v)
+            sum = combine(r.fn, sum, array_load(acc[n], r.type, IndexExpr(v)));
+          var(reductions[n]) = across_lanes(r, sum, t, shared[static_cast<size_t>(reductions[n])]);
+        }
+        row_nodes(phase + 1);
+      }
+      Guard first;
+      first.add(lane, 0, 1);
+      where(first, [&] {
+        for (const KernelStore& st : k_.stores)
+          if (!(st.axes & axis_bit(kAxisQ))) emit(Store{st.buffer, translate(st.at), var(st.node)});
+      });
+    });
+  }
+
+  // The strips of one lane along the row.
+  template <typename F>
+  void cuda_row_loop(int phase, const IndexExpr& lane, F&& accumulate) {
+    const auto& needed = phases_.needed[static_cast<size_t>(phase)];
+    int64_t q = k_.extent[kAxisQ];
+    bool whole = q % s_.vector == 0;  // strips never straddle the end
+    bool last = phase == phases_.last;
+    auto one_strip = [&](const IndexExpr& it) {
+      IndexExpr base = (it * s_.lanes + lane) * s_.vector;
+      Guard inside;
+      if (whole) inside.add(base, 0, q);
+      where(inside, [&] {
+        axis_[kAxisQ] = base;
+        std::vector<bool> loads = needed;
+        for (size_t i = 0; i < loads.size(); ++i)
+          if (made_[i] || !(k_.nodes[i].domain & axis_bit(kAxisQ))) loads[i] = false;
+        if (whole) load_vectors(loads, s_.vector);
+        StripStores stores(*this, last && whole ? s_.vector : 1);
+        auto element = [&](const IndexExpr& v) {
+          slot_ = v;
+          axis_[kAxisQ] = base + v;
+          Guard in_row;
+          if (!whole) in_row.add(axis_[kAxisQ], 0, q);
+          where(in_row, [&] {
+            row_element(phase, it * s_.vector + v);
+            if (last)
+              stores.element();
+            else
+              accumulate();
+          });
+        };
+        if (s_.vector == 1)
+          element(IndexExpr(0));
+        else
+          in_loop(Level::Vector, s_.vector, element);
+        forget_vectors();
+        axis_[kAxisQ] = base;
+        if (last) stores.finish();
+      });
+    };
+    // Always a scope of its own: what a strip computes must not leak into the next phase.
+    if (s_.iterations == 1) {
+      Block inner;
+      in_block(inner, [&] { one_strip(IndexExpr(0)); });
+      for (Stmt& st : inner) block_->push_back(std::move(st));
+    } else {
+      in_loop(s_.unrolled ? Level::Vector : Level::Serial, s_.iterations, one_strip);
+    }
+  }
+
+  Var across_lanes(const KernelNode& r, Var sum, const IndexExpr& t, Array shared) {
+    auto lane_reduce = [&](Var value, int64_t width) {
+      if (width == 1) return value;
+      Var v = new_var(r.type);
+      emit(LaneReduce{v, r.fn, value, static_cast<int>(width)});
+      return v;
+    };
+    sum = lane_reduce(sum, std::min<int64_t>(s_.lanes, kWarp));
+    int64_t warps = s_.lanes / kWarp;
+    if (warps <= 1) return sum;
+    Guard first;
+    first.add(mod(t, kWarp), 0, 1);
+    where(first, [&] { emit(ArrayStore{shared, floordiv(t, kWarp), sum}); });
+    emit(Barrier{});
+    return lane_reduce(array_load(shared, r.type, mod(t, warps)), warps);
+  }
+
+  void host_rows(const IndexExpr& b) {
+    axis_[kAxisP] = b;
+    int64_t q = k_.extent[kAxisQ], width = s_.chunk;
+    alloc_kept(q);
+    row_nodes(0);
+    for (int phase = 0; phase <= phases_.last; ++phase) {
+      bool last = phase == phases_.last;
+      std::vector<int> reductions;
+      std::vector<Array> acc;
+      if (!last) reductions = phases_.reductions[static_cast<size_t>(phase)];
+      if (!reductions.empty()) {
+        for (int r : reductions) acc.push_back(new_array(node(r).type, width));
+        in_loop(Level::Simd, width, [&](const IndexExpr& j) {
+          for (size_t n = 0; n < reductions.size(); ++n) {
+            const KernelNode& r = node(reductions[n]);
+            emit(ArrayStore{acc[n], j, literal(r.type, identity_of(r.fn, r.type))});
+          }
+        });
+      }
+      auto element = [&](const IndexExpr& c, const IndexExpr& j) {
+        axis_[kAxisQ] = c;
+        row_element(phase, c);
+        for (size_t n = 0; n < reductions.size(); ++n) {
+          const KernelNode& r = node(reductions[n]);
+          Var before = array_load(acc[n], r.type, j);
+          emit(ArrayStore{acc[n], j, combine(r.fn, before, var(r.args[0]))});
+        }
+        if (!last) return;
+        for (const KernelStore& st : k_.stores)
+          if (st.axes & axis_bit(kAxisQ)) emit(Store{st.buffer, translate(st.at), var(st.node)});
+      };
+      if (last) {
+        bool any = std::any_of(k_.stores.begin(), k_.stores.end(),
+                               [](const KernelStore& st) { return st.axes & axis_bit(kAxisQ); });
+        if (any) in_loop(Level::Simd, q, [&](const IndexExpr& c) { element(c, IndexExpr(0)); });
+        break;
+      }
+      // Whole blocks of accumulators, then the tail: kept nodes of both are made once.
+      if (q / width > 0)
+        in_loop(Level::Serial, q / width, [&](const IndexExpr& it) {
+          in_loop(Level::Simd, width, [&](const IndexExpr& j) { element(it * width + j, j); });
+        });
+      if (q % width > 0)
+        in_loop(Level::Simd, q % width,
+                [&](const IndexExpr& j) { element(IndexExpr(q / width * width) + j, j); });
+      end_phase();
+      for (size_t n = 0; n < reductions.size(); ++n)
+        var(reductions[n]) = fold(node(reductions[n]), acc[n]);
+      row_nodes(phase + 1);
+    }
+    for (const KernelStore& st : k_.stores)
+      if (!(st.axes & axis_bit(kAxisQ))) emit(Store{st.buffer, translate(st.at), var(st.node)});
+  }
+
+  // The accumulators of a host row, in the order of ReduceOrder.
+  Var fold(const KernelNode& r, Array acc) {
+    int64_t v = s_.vector;
+    if (v > 1)
+      in_loop(Level::Serial, s_.lanes, [&](const IndexExpr& lane) {
+        Var sum = array_load(acc, r.type, lane * v);
+        for (int64_t i = 1; i < v; ++i)
+          sum = combine(r.fn, sum, array_load(acc, r.type, lane * v + IndexExpr(i)));
+        emit(ArrayStore{acc, lane * v, sum});
+      });
+    for (int64_t step = 1; step < s_.lanes; step *= 2)
+      in_loop(Level::Serial, s_.lanes / (2 * step), [&](const IndexExpr& i) {
+        IndexExpr at = i * (2 * step * v);
+        Var a = array_load(acc, r.type, at);
+        Var c = array_load(acc, r.type, at + IndexExpr(step * v));
+        emit(ArrayStore{acc, at, combine(r.fn, a, c)});
+      });
+    return array_load(acc, r.type, IndexExpr(0));
+  }
+
+  const Kernel& k_;
+  Schedule s_;
+  std::vector<int> levels_;
+  Phases phases_;
+  LoopProgram out_;
+  Block root_;
+  Block* block_ = &root_;
+  int loops_ = 0;
+  std::vector<Var> vars_;            // by node, in the current scope
+  std::vector<Array> vector_array_;  // by Load node: the vector loaded for the current strip
+  std::vector<Array> kept_array_, reduced_array_;
+  std::vector<int> kept_set_, making_;
+  std::vector<bool> made_;
+  IndexExpr axis_[3];
+  IndexExpr slot_;  // the element's place within its strip
+};
+
+}  // namespace
+
+LoopProgram lower(const Kernel& kernel, const Target& target) {
+  return Lowering(kernel, target).run();
+}
+
+}  // namespace sinter

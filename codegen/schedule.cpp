@@ -1,0 +1,223 @@
+#include <fmt/format.h>
+#include <sinter/codegen/schedule.h>
+#include <sinter/ir/diagnostic.h>
+
+#include <algorithm>
+
+namespace sinter {
+namespace {
+
+// Values that a lane may keep across phases: registers on CUDA, bytes of stack on the host.
+constexpr int64_t kKeptRegisters = 64;
+constexpr int64_t kUnrolledElements = 32;
+constexpr int64_t kKeptHostBytes = 64 * 1024;
+constexpr int kBlock = 256;
+constexpr int64_t kHostChunk = 4096;
+constexpr int64_t kHostColumnChunk = 256;
+
+bool is_expensive(Fn fn) {
+  switch (fn) {
+    case Fn::Exp:
+    case Fn::Expm1:
+    case Fn::Log:
+    case Fn::Log1p:
+    case Fn::Sin:
+    case Fn::Cos:
+    case Fn::Tanh:
+    case Fn::Erf:
+    case Fn::Pow:
+    case Fn::Div:
+    case Fn::Sqrt:
+    case Fn::Rsqrt:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The largest divisor of n that is at most `most`.
+int64_t largest_divisor(int64_t n, int64_t most) {
+  for (int64_t d = std::min(n, most); d > 1; --d)
+    if (n % d == 0) return d;
+  return 1;
+}
+
+int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// The widest access that suits every buffer: 16 bytes of the widest element.
+int widest_vector(const Kernel& k) {
+  int64_t bytes = 1;
+  for (const KernelBuffer& b : k.buffers) bytes = std::max(bytes, size_of(b.type.dtype));
+  return static_cast<int>(std::clamp<int64_t>(16 / bytes, 1, 8));
+}
+
+// Nodes worth keeping, the most valuable first, as far as `capacity` elements of a row reach.
+std::vector<int> choose_kept(const Kernel& k, int64_t elements, int64_t capacity) {
+  std::vector<int> kept;
+  if (elements == 0) return kept;
+  for (;;) {
+    if (static_cast<int64_t>(kept.size() + 1) * elements > capacity) return kept;
+    Phases phases = make_phases(k, kept);
+    int best = -1;
+    // The last node in order that two phases need and that costs something to make again.
+    for (size_t i = k.nodes.size(); i-- > 0 && best < 0;) {
+      const KernelNode& n = k.nodes[i];
+      if (!(n.domain & axis_bit(kAxisQ)) || n.kind == KernelNode::Reduce) continue;
+      if (std::find(kept.begin(), kept.end(), static_cast<int>(i)) != kept.end()) continue;
+      bool costs = n.kind == KernelNode::Load || n.kind == KernelNode::Random ||
+                   (n.kind == KernelNode::Scalar && is_expensive(n.fn));
+      if (!costs) continue;
+      int uses = 0;
+      for (const auto& needed : phases.needed) uses += needed[i];
+      if (uses > 1) best = static_cast<int>(i);
+    }
+    if (best < 0) return kept;
+    kept.push_back(best);
+  }
+}
+
+}  // namespace
+
+std::vector<int> node_inputs(const KernelNode& n) {
+  std::vector<int> in = n.args;
+  n.index.collect_gathered(in);
+  for (const GuardTerm& t : n.guard.terms) t.e.collect_gathered(in);
+  return in;
+}
+
+std::vector<int> node_levels(const Kernel& k) {
+  std::vector<int> level(k.nodes.size(), 0);
+  for (size_t i = 0; i < k.nodes.size(); ++i) {
+    for (int a : node_inputs(k.nodes[i]))
+      level[i] = std::max(level[i], level[static_cast<size_t>(a)]);
+    if (k.nodes[i].kind == KernelNode::Reduce) ++level[i];
+  }
+  return level;
+}
+
+bool is_vector_access(const IndexExpr& e, const Guard& guard, int width) {
+  if (!guard.always()) return false;
+  int64_t step = 0;
+  for (const IndexExpr::Term& t : e.terms()) {
+    if (t.atom->kind == IndexAtom::Axis && t.atom->id == kAxisQ) {
+      step = t.coefficient;
+      continue;
+    }
+    if (t.atom->of) {
+      std::vector<int> axes;
+      t.atom->of->collect_axes(axes);
+      if (std::find(axes.begin(), axes.end(), kAxisQ) != axes.end()) return false;
+    }
+    if (t.coefficient % width != 0) return false;
+  }
+  return step == 1 && e.constant() % width == 0;
+}
+
+Phases make_phases(const Kernel& k, const std::vector<int>& kept) {
+  std::vector<int> level = node_levels(k);
+  Phases out;
+  for (int l : level) out.last = std::max(out.last, l);
+  out.reductions.resize(static_cast<size_t>(out.last));
+  for (size_t i = 0; i < k.nodes.size(); ++i)
+    if (k.nodes[i].kind == KernelNode::Reduce)
+      out.reductions[static_cast<size_t>(level[i] - 1)].push_back(static_cast<int>(i));
+  std::vector<bool> made(k.nodes.size(), false);  // kept nodes that an earlier phase has made
+  for (int phase = 0; phase <= out.last; ++phase) {
+    std::vector<bool> needed(k.nodes.size(), false);
+    auto need = [&](int i) { needed[static_cast<size_t>(i)] = true; };
+    if (phase < out.last)
+      for (int r : out.reductions[static_cast<size_t>(phase)])
+        need(k.nodes[static_cast<size_t>(r)].args[0]);
+    else
+      for (const KernelStore& s : k.stores) need(s.node);
+    for (size_t i = k.nodes.size(); i-- > 0;) {
+      if (!needed[i] || k.nodes[i].kind == KernelNode::Reduce || made[i]) continue;
+      for (int a : node_inputs(k.nodes[i])) need(a);
+    }
+    for (int i : kept)
+      if (needed[static_cast<size_t>(i)]) made[static_cast<size_t>(i)] = true;
+    out.needed.push_back(std::move(needed));
+  }
+  return out;
+}
+
+Schedule make_schedule(const Kernel& k, const Target& target) {
+  Schedule s;
+  s.cuda = target.is_cuda();
+  int64_t p = k.extent[kAxisP], q = k.extent[kAxisQ];
+  if (k.kind == Kernel::Row) {
+    ReduceOrder order;
+    for (const KernelNode& n : k.nodes)
+      if (n.kind == KernelNode::Reduce) order = n.order;
+    s.lanes = order.lanes;
+    s.vector = static_cast<int>(order.vector);
+    if (!s.cuda) {
+      s.grid = p;
+      s.chunk = s.lanes * s.vector;
+      int64_t room = kKeptHostBytes / 8;
+      s.kept = choose_kept(k, q, room);
+      return s;
+    }
+    // Whole warps, and as many rows in a block as divide the number of rows.
+    s.block = static_cast<int>(std::max<int64_t>(s.lanes, kBlock));
+    s.rows_per_block = static_cast<int>(s.block / s.lanes);
+    while (s.rows_per_block > 1 && p % s.rows_per_block != 0) s.rows_per_block /= 2;
+    s.block = static_cast<int>(s.lanes * s.rows_per_block);
+    s.grid = p / s.rows_per_block;
+    s.iterations = divide_up(q, s.lanes * s.vector);
+    int64_t elements = s.iterations * s.vector;
+    if (elements <= kUnrolledElements) {
+      s.kept = choose_kept(k, elements, kKeptRegisters);
+      s.unrolled = !s.kept.empty();
+    }
+    return s;
+  }
+  if (s.cuda) {
+    int v = widest_vector(k);
+    // Vector accesses must pay: some access runs along q.
+    auto usable = [&](int width) {
+      if (q % width != 0) return false;
+      bool any = false;
+      for (const KernelNode& n : k.nodes)
+        if (n.kind == KernelNode::Load) any = any || is_vector_access(n.index, n.guard, width);
+      for (const KernelStore& st : k.stores) any = any || is_vector_access(st.at, {}, width);
+      return any;
+    };
+    while (v > 1 && !usable(v)) v /= 2;
+    // A small kernel is better spread over more threads.
+    while (v > 1 && p * q / v < int64_t{target.multiprocessors} * kBlock) v /= 2;
+    s.vector = v;
+    s.grid = divide_up(p * (q / v), s.block);
+    return s;
+  }
+  int64_t most = k.kind == Kernel::Column ? kHostColumnChunk : kHostChunk;
+  s.chunk = q <= most ? std::max<int64_t>(q, 1) : largest_divisor(q, most);
+  if (s.chunk < most / 8 && q > most) s.chunk = most;
+  s.grid = p * divide_up(q, s.chunk);
+  return s;
+}
+
+std::string print(const Schedule& s, const Kernel& k) {
+  std::string out = s.cuda ? "cuda { " : "host { ";
+  if (k.kind == Kernel::Row) {
+    if (s.cuda) {
+      out +=
+          fmt::format("p: grid {}, rows {}; q: lane {}, vector {}, {} {}", s.grid, s.rows_per_block,
+                      s.lanes, s.vector, s.unrolled ? "unroll" : "serial", s.iterations);
+    } else {
+      out += fmt::format("p: cores; q: simd {}", s.chunk);
+    }
+    for (int n : s.kept) out += fmt::format("; %{}: {}", n, s.cuda ? "registers" : "row");
+  } else {
+    std::string r = k.kind == Kernel::Column ? "; r: serial" : "";
+    if (s.cuda)
+      out += fmt::format("p, q: grid {}, lane {}; q: vector {}{}", s.grid, s.block, s.vector, r);
+    else
+      out += fmt::format("p: cores; q: cores {}, simd {}{}", s.grid, s.chunk, r);
+  }
+  return out + " }";
+}
+
+}  // namespace sinter

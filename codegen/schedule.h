@@ -1,0 +1,50 @@
+#pragma once
+// How a kernel runs: a pure function of the kernel and the target.
+//
+// A *strip* is what one CUDA thread or one host iteration handles of q: `vector` elements in
+// registers on CUDA, `chunk` elements in a SIMD loop on the host. Pointwise and column kernels run
+// one strip per thread; row kernels run each row on `lanes` threads (CUDA) or in one host
+// iteration.
+
+#include <sinter/codegen/kernel.h>
+
+namespace sinter {
+
+struct Schedule {
+  bool cuda = false;
+  int block = 256;    // threads
+  int64_t grid = 1;   // blocks, or host iterations
+  int vector = 1;     // CUDA: elements along q per strip or vector access
+  int64_t chunk = 1;  // host: elements along q per strip
+  // Row kernels.
+  int64_t lanes = 1;  // threads per row (CUDA), accumulators along q (host: lanes * vector)
+  int rows_per_block = 1;
+  int64_t iterations = 1;  // strips per lane and row
+  bool unrolled = false;   // the strips of a lane are unrolled, so that kept nodes sit in registers
+  std::vector<int> kept;   // nodes computed in one phase and kept for the later ones
+};
+
+Schedule make_schedule(const Kernel& kernel, const Target& target);
+// `cuda { p: grid; q: lane 256, vector 4; %3: registers }`.
+std::string print(const Schedule& schedule, const Kernel& kernel);
+
+// The level of a node: how many reductions, one after another, come before it. A row or column
+// kernel runs one phase per level.
+std::vector<int> node_levels(const Kernel& kernel);
+// The nodes that a node reads: arguments and gathered indices.
+std::vector<int> node_inputs(const KernelNode& node);
+
+// Whether `e` runs along q with step 1 from a multiple of `width`, so that `width` elements can be
+// accessed at once.
+bool is_vector_access(const IndexExpr& e, const Guard& guard, int width);
+
+// The nodes of each phase: which ones phase k computes inside its loop over q (or r), given `kept`.
+// Phase K, the last one, serves the stores.
+struct Phases {
+  int last = 0;                              // K: the number of reduction levels
+  std::vector<std::vector<int>> reductions;  // by phase: the Reduce nodes it finishes
+  std::vector<std::vector<bool>> needed;     // by phase: nodes below its targets
+};
+Phases make_phases(const Kernel& kernel, const std::vector<int>& kept);
+
+}  // namespace sinter
