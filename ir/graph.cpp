@@ -258,6 +258,12 @@ InsertionScope::InsertionScope(Graph& graph, Op* before, const Op& origin, Sourc
   graph_.override_ = {origin.loc(), std::move(from), origin.segment(), true};
 }
 
+InsertionScope::InsertionScope(Graph& graph, Op* before, const Op& origin, SourceLocation from,
+                               std::string segment)
+    : InsertionScope(graph, before) {
+  graph_.override_ = {origin.loc(), std::move(from), std::move(segment), true};
+}
+
 InsertionScope::~InsertionScope() {
   graph_.insert_before_ = saved_before_;
   graph_.override_ = saved_override_;

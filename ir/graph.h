@@ -248,6 +248,9 @@ class InsertionScope {
   InsertionScope(Graph& graph, Op* before);
   // In front of `before`; new ops carry origin's location, and `from` as theirs.
   InsertionScope(Graph& graph, Op* before, const Op& origin, SourceLocation from);
+  // The same, with this recompute segment ("": none) in place of origin's.
+  InsertionScope(Graph& graph, Op* before, const Op& origin, SourceLocation from,
+                 std::string segment);
   ~InsertionScope();
   InsertionScope(const InsertionScope&) = delete;
 

@@ -1,5 +1,9 @@
 #pragma once
 // The memory plan of one graph: where each value lives.
+//
+// An executor that has run the ops finds output k in the storage of its value; where that is not
+// Output with index k (a value that is two outputs, an input or a view that is an output), it
+// copies. A state's next value has storage of its own, and takes over the state's after the run.
 
 #include <sinter/ir/graph.h>
 
@@ -13,13 +17,13 @@ struct PlannedValue {
     Arena,   // offset into the arena
     Input,   // bound by the caller or held as state; `index` is the graph input
     Output,  // written to the storage of graph output `index`
-    Alias,   // the same storage as value `index` of the plan (a reshape)
+    Alias,   // the same storage as value `index` of the plan (a reshape), itself no alias
   };
   Value value;
   Where where = Arena;
   int64_t offset = 0;  // bytes, 256-aligned
   int64_t bytes = 0;
-  int64_t first = 0, last = 0;  // positions of the ops between which it lives, inclusive
+  int64_t first = 0, last = 0;  // the ops between which it lives, inclusive, counted from 0
   int index = -1;
 };
 
@@ -30,13 +34,20 @@ struct MemoryPlan {
   int64_t input_bytes = 0;   // other inputs
   int64_t output_bytes = 0;  // outputs that are no states
   std::vector<PlannedValue> values;
-  // Per op that needs it, scratch inside the arena: by op position.
+  // Null for a value of another graph.
   const PlannedValue* find(Value v) const;
 
   // Throws InternalError when two values that live at once overlap.
   void check() const;
   // A table with sizes, offsets, lifetimes, user names and lines, and the peak.
   std::string str() const;
+
+ private:
+  friend class Planner;
+  ValueMap<size_t> lookup_;  // of a finished plan
 };
+
+// With `share` false, every value has bytes of its own.
+MemoryPlan plan_memory(const Graph& graph, bool share = true);
 
 }  // namespace sinter

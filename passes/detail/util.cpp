@@ -1,0 +1,48 @@
+#include <sinter/ir/op_def.h>
+#include <sinter/passes/detail/util.h>
+
+#include <unordered_set>
+
+namespace sinter::detail {
+
+std::vector<Graph*> entry_graphs(const Module& module) {
+  std::unordered_set<std::string> called;
+  for (const auto& graph : module.graphs())
+    for (Op& op : *graph)
+      if (!op.callee().empty()) called.insert(op.callee());
+  std::vector<Graph*> out;
+  for (const auto& graph : module.graphs())
+    if (!called.contains(graph->name())) out.push_back(graph.get());
+  return out;
+}
+
+std::vector<Value> expand_in_place(Op& op) {
+  Graph& graph = op.graph();
+  std::vector<Value> values;
+  {
+    InsertionScope scope(graph, &op, op, op.from(), op.segment());
+    values = op.def().expand(graph, op);
+  }
+  SINTER_CHECK(values.size() == op.num_results(), "{} has {} results and expands to {}", op.name(),
+               op.num_results(), values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    Value old = op.result(i);
+    SINTER_CHECK(values[i] && values[i].type() == old.type(), "{}: result {} expands to {}",
+                 op.name(), i, values[i] ? values[i].type().str() : "nothing");
+    if (values[i].name().empty()) values[i].set_name(old.name());
+    old.replace_all_uses_with(values[i]);
+  }
+  graph.erase(op);
+  return values;
+}
+
+std::string describe(Value v) {
+  std::string name = v.name();
+  if (name.empty())
+    name = v.op() != nullptr ? fmt::format("a {}", v.op()->name()) : std::string("an input");
+  else
+    name = "%" + name;
+  return fmt::format("{}: {}, {} bytes", name, v.type().str(), v.type().bytes());
+}
+
+}  // namespace sinter::detail

@@ -1,0 +1,20 @@
+#pragma once
+// What several passes share.
+
+#include <sinter/ir/graph.h>
+
+#include <vector>
+
+namespace sinter::detail {
+
+// The graphs that no op calls, in the module's order: those that are run by name.
+std::vector<Graph*> entry_graphs(const Module& module);
+
+// Replaces a composite op by its expansion, which keeps the op's location, `from`, segment and
+// value names; the values that stand for its results.
+std::vector<Value> expand_in_place(Op& op);
+
+// "%h: f32[8,64], 2048 bytes"; an unnamed value is called after its op.
+std::string describe(Value v);
+
+}  // namespace sinter::detail

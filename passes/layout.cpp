@@ -1,0 +1,37 @@
+// layout: says which ops are free views of their operand.
+//
+// Every value is dense and row-major, so a reshape is its operand's storage under another shape,
+// and every other op that rearranges elements writes a new value. With `off` a graph is marked
+// `layout = "dense"`, and reshapes are copies too.
+
+#include <sinter/passes/layout.h>
+
+#include <sinter/passes/detail/util.h>
+#include <sinter/passes/pass.h>
+#include <sinter/passes/passes.h>
+
+namespace sinter {
+
+bool is_free_view(const Op& op) {
+  return op.is("reshape") && !op.graph().attributes.contains("layout");
+}
+
+void run_layout(Module& module, PassContext& context) {
+  for (Graph* graph : detail::entry_graphs(module)) {
+    if (context.has_option("off")) {
+      graph->attributes["layout"] = std::string("dense");
+      continue;
+    }
+    graph->attributes.erase("layout");
+    for (Op& op : *graph) {
+      if (op.is("reshape"))
+        context.remark(op.loc(), fmt::format("view: {} of {}", detail::describe(op.result()),
+                                             detail::describe(op.operand(0))));
+      if (op.is("permute") || op.is("slice") || op.is("broadcast"))
+        context.remark(op.loc(),
+                       fmt::format("copy: {} writes {}", op.name(), detail::describe(op.result())));
+    }
+  }
+}
+
+}  // namespace sinter

@@ -1,0 +1,29 @@
+#include <sinter/ir/verifier.h>
+#include <sinter/passes/pass.h>
+#include <sinter/passes/passes.h>
+
+namespace sinter {
+
+const std::vector<PassInfo>& pass_registry() {
+  static const std::vector<PassInfo> rows = {
+      {"verify", "checks that the module is well formed", "", run_verify},
+      {"cse", "merges equal ops of one segment", "", run_cse},
+      {"dce", "removes ops and sub-graphs that nothing uses", "", run_dce},
+      {"layout", "says which ops are free views", "", run_layout, PassInfo::RunsOff},
+      {"plan-memory", "gives every value its place in one arena", "", run_plan_memory,
+       PassInfo::RunsOff},
+  };
+  return rows;
+}
+
+void run_verify(Module& module, PassContext&) {
+  verify(module);
+}
+
+const PassInfo* find_pass(std::string_view name) {
+  for (const PassInfo& pass : pass_registry())
+    if (pass.name == name) return &pass;
+  return nullptr;
+}
+
+}  // namespace sinter
