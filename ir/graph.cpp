@@ -169,7 +169,9 @@ Op& Graph::create(const OpDef& def, OpInit init) {
   size_t fixed = def.operands.size();
   bool variadic = fixed > 0 && def.operands.back().kind == OperandSpec::Variadic;
   size_t needed = 0;
-  for (const OperandSpec& spec : def.operands) needed += spec.kind != OperandSpec::Optional;
+  for (const OperandSpec& spec : def.operands)
+    needed += spec.kind == OperandSpec::Required ||
+              (spec.kind == OperandSpec::Variadic && !def.has_callee);
   if (init.operands.size() < needed || (!variadic && init.operands.size() > fixed))
     throw Error(context.error("takes {}{} operand{}, got {}", variadic ? "at least " : "", needed,
                               needed == 1 ? "" : "s", init.operands.size()));
@@ -358,6 +360,7 @@ Op& clone_op(const Op& op, Graph& to, std::vector<Value> operands) {
   init.segment = op.segment();
   init.callee = op.callee();
   Op& copy = to.create(op.def(), std::move(init));
+  copy.set_with(op.with());
   for (size_t i = 0; i < op.num_results(); ++i) copy.result(i).set_name(op.result(i).name());
   return copy;
 }

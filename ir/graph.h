@@ -104,6 +104,9 @@ class Op {
   const SourceLocation& loc() const { return loc_; }
   // For an op made from another one (a backward op, an expansion): the place of that one.
   const SourceLocation& from() const { return from_; }
+  // For an op made from several: the places of the others.
+  const std::vector<SourceLocation>& with() const { return with_; }
+  void set_with(std::vector<SourceLocation> places) { with_ = std::move(places); }
   // The user's recompute segment, or "".
   const std::string& segment() const { return segment_; }
   void set_segment(std::string s) { segment_ = std::move(s); }
@@ -127,6 +130,7 @@ class Op {
   std::vector<Value> operands_;
   std::vector<detail::ValueImpl*> results_;
   SourceLocation loc_, from_;
+  std::vector<SourceLocation> with_;
   std::string segment_, callee_;
   Graph* graph_ = nullptr;
   Op* next_ = nullptr;

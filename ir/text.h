@@ -11,7 +11,9 @@
 namespace sinter {
 
 struct PrintOptions {
-  bool locations = false;  // `loc("f.cpp":12) from("f.cpp":9)` after each type
+  // `loc("f.cpp":12) from("f.cpp":9) with("f.cpp":11, "f.cpp":13)` after each type: the op's own
+  // place, that of the op it was made from, and those of the others it was made from.
+  bool locations = false;
 };
 
 std::string print(const Module& module, const PrintOptions& options = {});

@@ -160,11 +160,8 @@ class Parser {
     return out;
   }
 
-  // loc("f.cpp":12)
-  std::optional<SourceLocation> location(std::string_view keyword) {
-    if (!is_word(keyword)) return std::nullopt;
-    next();
-    punct("(");
+  // "f.cpp":12
+  SourceLocation place() {
     if (peek().kind != Token::String) fail(peek(), "expected a file name");
     std::string name = next().text;
     auto& shared = files_[name];
@@ -173,8 +170,18 @@ class Parser {
     punct(":");
     loc.line = integer();
     if (accept(":")) loc.column = integer();
-    punct(")");
     return loc;
+  }
+  // loc("f.cpp":12), or with several places; empty when the keyword does not follow.
+  std::vector<SourceLocation> places(std::string_view keyword) {
+    std::vector<SourceLocation> out;
+    if (!is_word(keyword)) return out;
+    next();
+    punct("(");
+    do out.push_back(place());
+    while (accept(","));
+    punct(")");
+    return out;
   }
   int integer() {
     Token t = next();
@@ -371,16 +378,18 @@ class Parser {
     for (size_t k = 0; k < def->schema.items.size(); ++k)
       if (def->schema.items[k].is_result_type) def->schema.items[k].set(attrs.get(), k, types[0]);
     init.attrs = attrs;
-    init.loc = location("loc").value_or(SourceLocation{file_, name_at.line, name_at.column});
-    if (auto from = location("from")) init.from = *from;
+    std::vector<SourceLocation> loc_at = places("loc"), from = places("from");
+    std::vector<SourceLocation> with = places("with");
+    init.loc = loc_at.empty() ? SourceLocation{file_, name_at.line, name_at.column} : loc_at[0];
+    if (!from.empty()) init.from = from[0];
     // An explicit location may be of another file; mistakes in this text are reported here.
-    SourceLocation loc = init.loc;
     Op* made = nullptr;
     try {
       made = &g.create(*def, std::move(init));
     } catch (const Error& e) {
       throw Error(Diagnostic{{file_, name_at.line, name_at.column}, e.diagnostic().message});
     }
+    made->set_with(std::move(with));
     if (made->num_results() != results.size())
       fail(start, fmt::format("{} has {} result{}, {} given", name, made->num_results(),
                               made->num_results() == 1 ? "" : "s", results.size()));

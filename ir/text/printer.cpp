@@ -56,10 +56,11 @@ std::string attr_block(const std::vector<std::string>& items) {
   return items.empty() ? "" : fmt::format(" {{{}}}", fmt::join(items, ", "));
 }
 
-std::string location_text(std::string_view word, const SourceLocation& loc) {
+// "f.cpp":12
+std::string place(const SourceLocation& loc) {
   std::string column = loc.column > 0 ? fmt::format(":{}", loc.column) : "";
-  return fmt::format(" {}({}:{}{})", word, to_string(AttrValue(std::string(loc.file_name()))),
-                     loc.line, column);
+  return fmt::format("{}:{}{}", to_string(AttrValue(std::string(loc.file_name()))), loc.line,
+                     column);
 }
 
 template <typename NameOf>
@@ -86,8 +87,11 @@ std::string op_text(const Op& op, const NameOf& name, const PrintOptions& option
   out += attr_block(attrs) + " : ";
   for (size_t i = 0; i < op.num_results(); ++i) out += (i ? ", " : "") + op.result(i).type().str();
   if (options.locations) {
-    if (op.loc().known()) out += location_text("loc", op.loc());
-    if (op.from().known()) out += location_text("from", op.from());
+    if (op.loc().known()) out += fmt::format(" loc({})", place(op.loc()));
+    if (op.from().known()) out += fmt::format(" from({})", place(op.from()));
+    std::vector<std::string> with;
+    for (const SourceLocation& loc : op.with()) with.push_back(place(loc));
+    if (!with.empty()) out += fmt::format(" with({})", fmt::join(with, ", "));
   }
   return out;
 }
