@@ -7,6 +7,10 @@ namespace sinter {
 const std::vector<PassInfo>& pass_registry() {
   static const std::vector<PassInfo> rows = {
       {"verify", "checks that the module is well formed", "", run_verify},
+      {"canonicalize", "rewrites to one simpler form, by identities exact for every float", "",
+       run_canonicalize},
+      {"autodiff", "appends the gradients of a loss (reverse mode)",
+       "of=VALUE wrt=VALUE,… graph=NAME", run_autodiff},
       {"cse", "merges equal ops of one segment", "", run_cse},
       {"dce", "removes ops and sub-graphs that nothing uses", "", run_dce},
       {"layout", "says which ops are free views", "", run_layout, PassInfo::RunsOff},
