@@ -193,4 +193,29 @@ inline LoopProgram column_sum(std::string_view arch, int64_t r, int64_t q) {
   return b.p;
 }
 
+// out_k[e] = body(loads of in_0[e], in_1[e], …)[k] for e in 0..n-1.
+template <typename F>
+LoopProgram elementwise(std::string symbol, std::string_view arch, int64_t n,
+                        const std::vector<DType>& inputs, const std::vector<DType>& outputs,
+                        F&& body) {
+  const bool host = arch == "host";
+  const int64_t lanes = host ? 1024 : 128;
+  LoopBuilder b(std::move(symbol), arch, host ? 1 : static_cast<int>(lanes));
+  std::vector<int> in, out;
+  for (DType type : inputs) in.push_back(b.input(type, {n}));
+  for (DType type : outputs) out.push_back(b.output(type, {n}));
+  b.loop(host ? Level::Cores : Level::Grid, (n + lanes - 1) / lanes, [&](const IndexExpr& c) {
+    b.loop(host ? Level::Simd : Level::Lane, lanes, [&](const IndexExpr& i) {
+      const IndexExpr e = c * lanes + i;
+      b.when(e, 0, n, [&] {
+        std::vector<Var> loaded;
+        for (int buffer : in) loaded.push_back(b.load(buffer, e));
+        const std::vector<Var> results = body(b, loaded, e);
+        for (size_t k = 0; k < out.size(); ++k) b.store(out[k], e, results[k]);
+      });
+    });
+  });
+  return b.p;
+}
+
 }  // namespace sinter::test

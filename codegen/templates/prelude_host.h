@@ -1,0 +1,516 @@
+// What every generated host unit begins with; it includes nothing, so that a unit compiles in a few
+// hundredths of a second. The float functions are polynomials without branches, so that the
+// compiler turns a loop around them into vector code, within 2 ulp over the whole range (sin and
+// cos: to |x| < 1e6; beyond, accuracy decays). Most of them work in double and round once. Vector
+// and scalar code give the same bits: there is no contraction and no fast-math.
+
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+
+#define SN_FN static inline __attribute__((always_inline))
+#ifdef __clang__
+#define SN_SIMD _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define SN_SIMD _Pragma("GCC ivdep")
+#endif
+
+struct FaultSlot {
+  int64_t position, value;
+};
+
+SN_FN float f32_from_bits(uint32_t bits) {
+  return __builtin_bit_cast(float, bits);
+}
+SN_FN double f64_from_bits(uint64_t bits) {
+  return __builtin_bit_cast(double, bits);
+}
+SN_FN uint32_t f32_bits(float x) {
+  return __builtin_bit_cast(uint32_t, x);
+}
+SN_FN uint64_t f64_bits(double x) {
+  return __builtin_bit_cast(uint64_t, x);
+}
+
+// 16-bit floats: bits in memory, floats in arithmetic. Rounding to nearest even; NaN stays NaN.
+struct bf16 {
+  uint16_t bits;
+};
+struct f16 {
+  uint16_t bits;
+};
+
+SN_FN float bf16_to_f32(bf16 x) {
+  return f32_from_bits((uint32_t)x.bits << 16);
+}
+SN_FN bf16 f32_to_bf16(float x) {
+  const uint32_t bits = f32_bits(x);
+  const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  return {(uint16_t)(x != x ? (bits >> 16) | 0x40u : rounded)};
+}
+SN_FN float f16_to_f32(f16 x) {
+  const uint32_t magnitude = (uint32_t)(x.bits & 0x7fffu) << 13;
+  // The exponent's bias grows by 112; subnormals are exact as a product.
+  const float finite = f32_from_bits(magnitude) * 0x1p112f;
+  const float value = magnitude >= 0x0f800000u ? f32_from_bits(magnitude | 0x7f800000u) : finite;
+  return f32_from_bits(f32_bits(value) | (uint32_t)(x.bits & 0x8000u) << 16);
+}
+SN_FN f16 f32_to_f16(float x) {
+  const uint32_t bits = f32_bits(x), magnitude = bits & 0x7fffffffu;
+  const uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1u) - (112u << 23)) >> 13;
+  // Below 2^-14 the sum with 0.5 rounds at the last place of a subnormal.
+  const uint32_t tiny = f32_bits(f32_from_bits(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t small = magnitude < 0x38800000u ? tiny : normal;
+  const uint32_t large = magnitude > 0x7f800000u ? 0x7e00u | (magnitude >> 13 & 0x3ffu) : 0x7c00u;
+  const uint32_t value = magnitude >= 0x477ff000u ? large : small;
+  return {(uint16_t)(value | (bits >> 16 & 0x8000u))};
+}
+// To float, an inexact result with its last bit set: rounding that again gives what rounding the
+// double once would.
+SN_FN float sn_round_to_odd(double x) {
+  const float near = (float)x;
+  const uint32_t bits = f32_bits(near);
+  const double back = near;
+  const bool inexact = (back != x) & (x == x);
+  const bool away = __builtin_fabs(back) > __builtin_fabs(x);
+  return f32_from_bits(inexact ? (bits - (away ? 1u : 0u)) | 1u : bits);
+}
+SN_FN bf16 f64_to_bf16(double x) {
+  return f32_to_bf16(sn_round_to_odd(x));
+}
+SN_FN f16 f64_to_f16(double x) {
+  return f32_to_f16(sn_round_to_odd(x));
+}
+SN_FN float sn_round_bf16(float x) {
+  return bf16_to_f32(f32_to_bf16(x));
+}
+SN_FN float sn_round_bf16(double x) {
+  return bf16_to_f32(f64_to_bf16(x));
+}
+SN_FN float sn_round_f16(float x) {
+  return f16_to_f32(f32_to_f16(x));
+}
+SN_FN float sn_round_f16(double x) {
+  return f16_to_f32(f64_to_f16(x));
+}
+// Of a float that is already rounded.
+SN_FN bf16 exact_bf16(float x) {
+  return {(uint16_t)(f32_bits(x) >> 16)};
+}
+SN_FN f16 exact_f16(float x) {
+  return f32_to_f16(x);
+}
+
+// Elements in memory and their values.
+SN_FN float sn_load(const bf16& x) {
+  return bf16_to_f32(x);
+}
+SN_FN float sn_load(const f16& x) {
+  return f16_to_f32(x);
+}
+SN_FN bool sn_load(const uint8_t& x) {
+  return x != 0;
+}
+template <typename T>
+SN_FN T sn_load(const T& x) {
+  return x;
+}
+SN_FN void sn_store(bf16& to, float x) {
+  to = exact_bf16(x);
+}
+SN_FN void sn_store(f16& to, float x) {
+  to = exact_f16(x);
+}
+template <typename T, typename V>
+SN_FN void sn_store(T& to, V x) {
+  to = (T)x;
+}
+template <int Width, typename V, typename T>
+SN_FN void sn_load_vector(V* to, const T* from) {
+  for (int i = 0; i < Width; ++i) to[i] = sn_load(from[i]);
+}
+template <int Width, typename T, typename V>
+SN_FN void sn_store_vector(T* to, const V* from) {
+  for (int i = 0; i < Width; ++i) sn_store(to[i], from[i]);
+}
+
+// Index arithmetic: a >= 0, or floor.
+SN_FN int32_t sn_div(int32_t a, int32_t k) {
+  return (int32_t)((uint32_t)a / (uint32_t)k);
+}
+SN_FN int64_t sn_div(int64_t a, int64_t k) {
+  return (int64_t)((uint64_t)a / (uint64_t)k);
+}
+SN_FN int32_t sn_mod(int32_t a, int32_t k) {
+  return (int32_t)((uint32_t)a % (uint32_t)k);
+}
+SN_FN int64_t sn_mod(int64_t a, int64_t k) {
+  return (int64_t)((uint64_t)a % (uint64_t)k);
+}
+template <typename T, typename K>
+SN_FN T sn_floordiv(T a, K k) {
+  return a / (T)k - (a % (T)k < 0);
+}
+template <typename T, typename K>
+SN_FN T sn_floormod(T a, K k) {
+  const T rest = a % (T)k;
+  return rest + (rest < 0 ? (T)k : 0);
+}
+
+// Integers wrap; float to integer truncates and saturates, NaN gives 0.
+SN_FN int32_t sn_add(int32_t a, int32_t b) {
+  return (int32_t)((uint32_t)a + (uint32_t)b);
+}
+SN_FN int64_t sn_add(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+SN_FN int32_t sn_sub(int32_t a, int32_t b) {
+  return (int32_t)((uint32_t)a - (uint32_t)b);
+}
+SN_FN int64_t sn_sub(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+SN_FN int32_t sn_mul(int32_t a, int32_t b) {
+  return (int32_t)((uint32_t)a * (uint32_t)b);
+}
+SN_FN int64_t sn_mul(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+SN_FN int32_t sn_neg(int32_t a) {
+  return (int32_t)(0u - (uint32_t)a);
+}
+SN_FN int64_t sn_neg(int64_t a) {
+  return (int64_t)(0ull - (uint64_t)a);
+}
+template <typename T>
+SN_FN T sn_truncate(double low, double end, T lowest, T highest, double x) {
+  const bool inside = (x > low) & (x < end);
+  const T value = (T)(inside ? x : 0.0);
+  return inside ? value : x >= end ? highest : x <= low ? lowest : (T)0;
+}
+SN_FN int32_t sn_to_i32(double x) {
+  return sn_truncate<int32_t>(-0x1p31, 0x1p31, -2147483647 - 1, 2147483647, x);
+}
+SN_FN int64_t sn_to_i64(double x) {
+  return sn_truncate<int64_t>(-0x1p63, 0x1p63, -9223372036854775807ll - 1, 9223372036854775807ll,
+                              x);
+}
+SN_FN uint32_t sn_to_u32(double x) {
+  return sn_truncate<uint32_t>(0.0, 0x1p32, 0u, 4294967295u, x);
+}
+
+SN_FN float sn_abs(float x) {
+  return __builtin_fabsf(x);
+}
+SN_FN double sn_abs(double x) {
+  return __builtin_fabs(x);
+}
+SN_FN int32_t sn_abs(int32_t x) {
+  return x < 0 ? sn_neg(x) : x;
+}
+SN_FN int64_t sn_abs(int64_t x) {
+  return x < 0 ? sn_neg(x) : x;
+}
+SN_FN uint32_t sn_abs(uint32_t x) {
+  return x;
+}
+// NaN on either side survives.
+template <typename T>
+SN_FN T sn_max(T a, T b) {
+  return ((a != a) | (b != b)) ? a + b : (a > b ? a : b);
+}
+template <typename T>
+SN_FN T sn_min(T a, T b) {
+  return ((a != a) | (b != b)) ? a + b : (a < b ? a : b);
+}
+
+SN_FN double sn_exp(double x) {
+  return __builtin_exp(x);
+}
+SN_FN double sn_expm1(double x) {
+  return __builtin_expm1(x);
+}
+SN_FN double sn_log(double x) {
+  return __builtin_log(x);
+}
+SN_FN double sn_log1p(double x) {
+  return __builtin_log1p(x);
+}
+SN_FN double sn_sin(double x) {
+  return __builtin_sin(x);
+}
+SN_FN double sn_cos(double x) {
+  return __builtin_cos(x);
+}
+SN_FN double sn_tanh(double x) {
+  return __builtin_tanh(x);
+}
+SN_FN double sn_erf(double x) {
+  return __builtin_erf(x);
+}
+SN_FN double sn_pow(double x, double y) {
+  return __builtin_pow(x, y);
+}
+SN_FN double sn_floor(double x) {
+  return __builtin_floor(x);
+}
+SN_FN float sn_floor(float x) {
+  return __builtin_floorf(x);
+}
+SN_FN double sn_sqrt(double x) {
+  return __builtin_sqrt(x);
+}
+SN_FN float sn_sqrt(float x) {
+  return __builtin_sqrtf(x);
+}
+SN_FN double sn_rsqrt(double x) {
+  return 1.0 / __builtin_sqrt(x);
+}
+SN_FN float sn_rsqrt(float x) {
+  return 1.0f / __builtin_sqrtf(x);
+}
+SN_FN double sn_fma(double a, double b, double c) {
+  return __builtin_fma(a, b, c);
+}
+SN_FN float sn_fma(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+
+SN_FN float sn_exp(float x) {
+  // Beyond these ends the result is 0 or infinity; NaN passes.
+  const float low = x < -104.0f ? -104.0f : x;
+  const float z = low > 89.0f ? 89.0f : low;
+  // z = n ln 2 + r, |r| <= ln 2 / 2; adding 1.5 * 2^23 rounds to the nearest integer.
+  const float t = z * 0x1.715476p+0f + 0x1.8p23f;
+  const int32_t n = (int32_t)(f32_bits(t) - 0x4b400000u);
+  const float k = t - 0x1.8p23f;
+  const float r = (z - k * 0.693359375f) + k * 0x1.bd0106p-13f;
+  float p = 0x1.a12652p-13f;
+  p = p * r + 0x1.6d44b2p-10f;
+  p = p * r + 0x1.1110ep-7f;
+  p = p * r + 0x1.5554e8p-5f;
+  p = p * r + 0x1.555556p-3f;
+  p = p * r + 0.5f;
+  const float e = (p * (r * r) + r) + 1.0f;
+  // Two steps, so that subnormal results round once and none overflows early.
+  const int32_t half = n >> 1;
+  return e * f32_from_bits((uint32_t)(half + 127) << 23) *
+         f32_from_bits((uint32_t)(n - half + 127) << 23);
+}
+
+// e^z - 1 = scale * fraction + (scale - 1) for |z| < 700.
+struct sn_exp_parts {
+  double fraction, scale;
+};
+SN_FN sn_exp_parts sn_exp_reduce(double z) {
+  const double t = z * 0x1.71547652b82fep+0 + 0x1.8p52;
+  const double k = t - 0x1.8p52;
+  const double r = (z - k * 0x1.62e42feep-1) - k * 0x1.a39ef35793c76p-33;
+  double p = 1.0 / 3628800;
+  p = p * r + 1.0 / 362880;
+  p = p * r + 1.0 / 40320;
+  p = p * r + 1.0 / 5040;
+  p = p * r + 1.0 / 720;
+  p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24;
+  p = p * r + 1.0 / 6;
+  p = p * r + 0.5;
+  return {r + (r * r) * p, f64_from_bits((f64_bits(t) + 1023u) << 52)};
+}
+SN_FN double sn_clamp(double x, double low, double high) {
+  const double above = x < low ? low : x;
+  return above > high ? high : above;
+}
+SN_FN float sn_expm1(float x) {
+  const sn_exp_parts e = sn_exp_reduce(sn_clamp(x, -50.0, 100.0));
+  const float value = (float)(e.scale * e.fraction + (e.scale - 1.0));
+  return x == 0.0f ? x : value;
+}
+SN_FN float sn_tanh(float x) {
+  const sn_exp_parts e = sn_exp_reduce(sn_clamp(2.0 * __builtin_fabs((double)x), 0.0, 50.0));
+  const double t = e.scale * e.fraction + (e.scale - 1.0);
+  return __builtin_copysignf((float)(t / (t + 2.0)), x);
+}
+
+// ln u for finite u > 0 that is normal; `near` is u - 1, exact where u is between sqrt(1/2) and
+// sqrt(2).
+SN_FN double sn_log_core(double u, double near) {
+  const uint64_t bits = f64_bits(u);
+  // Moves the cut between two exponents to sqrt(1/2).
+  const uint64_t shifted = bits - 0x3fe6a09e00000000ull;
+  const int64_t exponent = (int64_t)shifted >> 52;
+  const double m = f64_from_bits(bits - ((uint64_t)exponent << 52));
+  const double f = exponent == 0 ? near : m - 1.0;
+  const double s = f / (2.0 + f), q = s * s;
+  double p = 1.0 / 19;
+  p = p * q + 1.0 / 17;
+  p = p * q + 1.0 / 15;
+  p = p * q + 1.0 / 13;
+  p = p * q + 1.0 / 11;
+  p = p * q + 1.0 / 9;
+  p = p * q + 1.0 / 7;
+  p = p * q + 1.0 / 5;
+  p = p * q + 1.0 / 3;
+  // The exponent as a double: the integer that 1.5 * 2^52 carries in its low bits.
+  const double k = f64_from_bits((uint64_t)exponent + 0x4338000000000000ull) - 0x1.8p52;
+  return k * 0x1.62e42fefa39efp-1 + (2.0 * s + 2.0 * s * (q * p));
+}
+SN_FN float sn_log_ends(float value, double u) {
+  const float positive = u > 0x1p1000 ? (float)u : value;  // infinity
+  const float zero = u == 0.0 ? -__builtin_inff() : positive;
+  return ((u < 0.0) | (u != u)) ? __builtin_nanf("") : zero;
+}
+SN_FN float sn_log(float x) {
+  const double u = x;
+  return sn_log_ends((float)sn_log_core(u, u - 1.0), u);
+}
+SN_FN float sn_log1p(float x) {
+  const double u = 1.0 + (double)x;
+  const float value = sn_log_ends((float)sn_log_core(u, x), u);
+  return x == 0.0f ? x : value;
+}
+
+SN_FN float sn_erf(float x) {
+  const double a = __builtin_fabs((double)x), q = a * a;
+  double near = -0x1.5233c909156e6p-17;
+  near = near * q + 0x1.dde17b6a1adbcp-14;
+  near = near * q - 0x1.bd9eb9d18eb9cp-11;
+  near = near * q + 0x1.5639d896e3aa0p-8;
+  near = near * q - 0x1.b82af5cc24a41p-6;
+  near = near * q + 0x1.ce2f13d033762p-4;
+  near = near * q - 0x1.8127468a5d804p-2;
+  near = near * q + 0x1.20dd750418a55p+0;
+  // 1 - erf is the exponential of a polynomial; from 4 on it is below half an ulp of 1.
+  const double c = sn_clamp(a, 0.9, 4.0);
+  double far = 0x1.b92b94a24b0e1p-20;
+  far = far * c - 0x1.835e800f36264p-15;
+  far = far * c + 0x1.396621f45909fp-11;
+  far = far * c - 0x1.3832742a396a5p-8;
+  far = far * c + 0x1.b10f1089af77cp-6;
+  far = far * c - 0x1.c2f48aaac1adfp-4;
+  far = far * c - 0x1.437cd096d54edp-1;
+  far = far * c - 0x1.2157651b1f4f7p+0;
+  far = far * c + 0x1.50b5a88653ae0p-12;
+  const sn_exp_parts e = sn_exp_reduce(far);
+  const double value = a < 0.94 ? a * near : 1.0 - (e.scale * e.fraction + e.scale);
+  return __builtin_copysignf((float)value, x);
+}
+
+SN_FN float sn_sin_cos(float x, uint64_t quarter) {
+  const double z = x;
+  const double t = z * 0x1.45f306dc9c883p-1 + 0x1.8p52;
+  const double k = t - 0x1.8p52;
+  const double far = (z - k * 0x1.921fb544p+0) - k * 0x1.0b4611a626331p-34;
+  const double r = sn_clamp(far, -0.8, 0.8), q = r * r;
+  double s = -1.0 / 39916800;
+  s = s * q + 1.0 / 362880;
+  s = s * q - 1.0 / 5040;
+  s = s * q + 1.0 / 120;
+  s = s * q - 1.0 / 6;
+  const double sine = r * (1.0 + q * s);
+  double c = 1.0 / 479001600;
+  c = c * q - 1.0 / 3628800;
+  c = c * q + 1.0 / 40320;
+  c = c * q - 1.0 / 720;
+  c = c * q + 1.0 / 24;
+  c = c * q - 0.5;
+  const double cosine = 1.0 + q * c;
+  const uint64_t n = f64_bits(t) + quarter;
+  const double value = (n & 1u) != 0 ? cosine : sine;
+  return (float)f64_from_bits(f64_bits(value) ^ (n & 2u) << 62);
+}
+SN_FN float sn_sin(float x) {
+  return sn_sin_cos(x, 0);
+}
+SN_FN float sn_cos(float x) {
+  return sn_sin_cos(x, 1);
+}
+
+SN_FN float sn_pow(float x, float y) {
+  const double a = __builtin_fabs((double)x), e = y;
+  const double core = sn_log_core(a, a - 1.0);
+  const double l = a == 0.0 ? -__builtin_inf() : a > 0x1p1000 ? a : core;
+  const sn_exp_parts parts = sn_exp_reduce(sn_clamp(e * l, -110.0, 100.0));
+  const float magnitude = (float)(parts.scale * parts.fraction + parts.scale);
+  const bool whole = __builtin_floor(e) == e;
+  const bool odd = whole & (__builtin_floor(e * 0.5) != e * 0.5);
+  const float value = odd ? __builtin_copysignf(magnitude, x) : magnitude;
+  // A finite negative base has no power that is not whole.
+  const bool undefined = (x < 0.0f) & (a < 0x1p1000) & !whole;
+  const float defined = (undefined | (x != x) | (y != y)) ? __builtin_nanf("") : value;
+  const bool one = (x == 1.0f) | (y == 0.0f) | ((x == -1.0f) & (__builtin_fabs(e) > 0x1p1000));
+  return one ? 1.0f : defined;
+}
+
+// Philox4x32-10, with counter {low, high of call, site, step}.
+struct sn_words {
+  uint32_t w0, w1, w2, w3;
+};
+SN_FN sn_words sn_philox(uint32_t key0, uint32_t key1, uint32_t step, uint32_t site,
+                         uint64_t call) {
+  uint32_t c0 = (uint32_t)call, c1 = (uint32_t)(call >> 32), c2 = site, c3 = step;
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = (uint64_t)c0 * 0xd2511f53u, p1 = (uint64_t)c2 * 0xcd9e8d57u;
+    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ key0;
+    c1 = (uint32_t)p1;
+    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ key1;
+    c3 = (uint32_t)p0;
+    key0 += 0x9e3779b9u;
+    key1 += 0xbb67ae85u;
+  }
+  return {c0, c1, c2, c3};
+}
+SN_FN uint32_t sn_word(sn_words w, uint32_t i) {
+  const uint32_t low = (i & 1u) != 0 ? w.w1 : w.w0, high = (i & 1u) != 0 ? w.w3 : w.w2;
+  return (i & 2u) != 0 ? high : low;
+}
+SN_FN int32_t sn_random_half(uint32_t key0, uint32_t key1, uint32_t step, int64_t offset,
+                             uint32_t site, int64_t index) {
+  const uint64_t e = (uint64_t)offset + (uint64_t)index;
+  const uint32_t lane = (uint32_t)e & 7u;
+  const uint32_t word = sn_word(sn_philox(key0, key1, step, site, e >> 3), lane >> 1);
+  return (int32_t)((lane & 1u) != 0 ? word >> 16 : word & 0xffffu);
+}
+SN_FN float sn_random_uniform(uint32_t key0, uint32_t key1, uint32_t step, int64_t offset,
+                              uint32_t site, int64_t index) {
+  const uint64_t e = (uint64_t)offset + (uint64_t)index;
+  const uint32_t word = sn_word(sn_philox(key0, key1, step, site, e >> 2), (uint32_t)e & 3u);
+  return (float)(int32_t)(word >> 8) * 0x1p-24f;
+}
+SN_FN float sn_random_normal(uint32_t key0, uint32_t key1, uint32_t step, int64_t offset,
+                             uint32_t site, int64_t index) {
+  const uint64_t e = (uint64_t)offset + (uint64_t)index;
+  const sn_words w = sn_philox(key0, key1, step, site, e >> 2);
+  const bool second = (e & 2u) != 0;
+  const float u1 = (float)(int32_t)(((second ? w.w2 : w.w0) >> 8) + 1u) * 0x1p-24f;
+  const float u2 = (float)(int32_t)((second ? w.w3 : w.w1) >> 8) * 0x1p-24f;
+  const float radius = __builtin_sqrtf(-2.0f * sn_log(u1));
+  return radius * sn_sin_cos(6.283185307179586f * u2, (e & 1u) != 0 ? 0 : 1);
+}
+
+// The lowest failing position wins, whichever thread comes first.
+static int sn_fault_lock;
+static __attribute__((noinline, cold)) void sn_fault(FaultSlot* slot, int64_t position,
+                                                     int64_t value) {
+  while (__atomic_exchange_n(&sn_fault_lock, 1, __ATOMIC_ACQUIRE) != 0) {
+  }
+  if (position < slot->position) {
+    slot->position = position;
+    slot->value = value;
+  }
+  __atomic_store_n(&sn_fault_lock, 0, __ATOMIC_RELEASE);
+}
+// The value, or `low` and a record where it is outside low..high-1.
+template <typename T>
+SN_FN T sn_check(FaultSlot* slot, T value, int64_t low, int64_t high, bool ignored,
+                 int64_t position) {
+  const int64_t wide = (int64_t)value;
+  if (((wide >= low) & (wide < high)) | ignored) return value;
+  sn_fault(slot, position, wide);
+  return (T)low;
+}
