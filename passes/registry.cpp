@@ -13,6 +13,8 @@ const std::vector<PassInfo>& pass_registry() {
        "of=VALUE wrt=VALUE,… graph=NAME", run_autodiff},
       {"cse", "merges equal ops of one segment", "", run_cse},
       {"dce", "removes ops and sub-graphs that nothing uses", "", run_dce},
+      {"expand", "replaces composite ops by smaller ones, and orders and splits reductions", "",
+       run_expand, PassInfo::Refused},
       {"layout", "says which ops are free views", "", run_layout, PassInfo::RunsOff},
       {"plan-memory", "gives every value its place in one arena", "", run_plan_memory,
        PassInfo::RunsOff},

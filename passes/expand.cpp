@@ -1,0 +1,250 @@
+// expand: from composite ops to primitives, with the order of every reduction fixed.
+//
+// Every op that has an expansion is replaced by it, until none is left; the new ops keep location,
+// `from`, segment and value names. stop_gradient has done its work by now and vanishes.
+//
+// Then each sum, max and min without an order of its own gets one from its shape and the target,
+// so that whatever fuses or schedules it later adds up alike. A reduction is a row when the
+// innermost axis longer than 1 is reduced: neighbouring lanes take neighbouring elements. All
+// others are columns: each lane owns an output, and adds in rising order.
+//
+// A reduction with too few outputs to fill the machine is first split in two: over parts of its
+// longest reduced axis, then over the parts. The second of them may be split again.
+
+#include <sinter/ir/op_def.h>
+#include <sinter/ir/ops.h>
+#include <sinter/passes/detail/util.h>
+#include <sinter/passes/pass.h>
+#include <sinter/passes/passes.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace sinter {
+
+namespace {
+
+void expand_all(Graph& graph) {
+  for (Op* op = graph.front(); op != nullptr;) {
+    Op* before = op->prev();
+    Op* next = op->next();
+    bool gone = true;
+    if (op->is("stop_gradient")) {
+      op->result().replace_all_uses_with(op->operand(0));
+      graph.erase(*op);
+    } else if (op->def().expand) {
+      detail::expand_in_place(*op);
+    } else {
+      gone = false;
+    }
+    // What the expansion made may have expansions in turn.
+    op = !gone ? next : before != nullptr ? before->next() : graph.front();
+  }
+}
+
+bool is_plain_reduction(const Op& op) {
+  return op.def().kind == OpKind::Reduce && *op.def().schema.type == typeid(ReduceAttrs);
+}
+
+// A reduction seen as runs of neighbouring axes that are all reduced or all kept; axes of extent 1
+// belong to no run.
+struct Runs {
+  struct Run {
+    int64_t extent;
+    bool reduced;
+  };
+  std::vector<Run> runs;
+  int64_t length = 1;  // elements per output
+  int64_t outputs = 1;
+
+  explicit Runs(const Op& op) {
+    const Shape& shape = op.operand(0).shape();
+    std::vector<int64_t> axes =
+        reduced_axes(op.attrs<ReduceAttrs>(), static_cast<int64_t>(shape.size()));
+    for (size_t i = 0; i < shape.size(); ++i) {
+      bool reduced = std::binary_search(axes.begin(), axes.end(), static_cast<int64_t>(i));
+      (reduced ? length : outputs) *= shape[i];
+      if (shape[i] == 1) continue;
+      if (runs.empty() || runs.back().reduced != reduced)
+        runs.push_back({shape[i], reduced});
+      else
+        runs.back().extent *= shape[i];
+    }
+  }
+  bool is_row() const { return !runs.empty() && runs.back().reduced; }
+  // The elements of one output that lie side by side.
+  int64_t contiguous() const { return is_row() ? runs.back().extent : 1; }
+  size_t longest() const {
+    size_t best = runs.size();
+    for (size_t i = 0; i < runs.size(); ++i)
+      if (runs[i].reduced && (best == runs.size() || runs[i].extent > runs[best].extent)) best = i;
+    return best;
+  }
+};
+
+// Elements of 16 bytes, which is what one lane loads at once.
+int64_t vector_of(const Target& target, DType type) {
+  if (!target.is_cuda()) return 1;
+  return 16 / std::max<int64_t>(size_of(type), 2);
+}
+
+ReduceOrder order_of(const Op& op, const Target& target) {
+  Runs shape(op);
+  if (!shape.is_row()) return {1, 1};
+  DType type = op.operand(0).dtype();
+  int64_t vector = vector_of(target, type);
+  if (shape.contiguous() % vector != 0) vector = 1;
+  int64_t lanes =
+      target.is_cuda() ? (shape.length <= 1024 ? 32 : 256) : (type == DType::F64 ? 8 : 16);
+  auto loads = static_cast<uint64_t>(std::max<int64_t>((shape.length + vector - 1) / vector, 1));
+  return {std::min(lanes, static_cast<int64_t>(std::bit_ceil(loads))), vector};
+}
+
+// ---- Splitting
+
+// In how many parts to split, or 1: enough to fill the machine, none shorter than is worth a part.
+int64_t wanted_parts(const Op& op, const Runs& shape, const Target& target) {
+  int64_t extent = shape.runs[shape.longest()].extent;
+  int64_t machine = target.multiprocessors;
+  int64_t wanted = 1, shortest = 1;
+  if (!target.is_cuda()) {
+    // Each core folds one part or two.
+    if (machine < 2 || shape.outputs >= 256 || shape.length < 65536) return 1;
+    wanted = 2 * machine;
+    shortest = 4096;
+  } else if (shape.is_row()) {
+    // A block of lanes per part.
+    if (shape.outputs >= machine) return 1;
+    wanted = 2 * machine / std::max<int64_t>(shape.outputs, 1);
+    shortest = 4096;
+  } else {
+    // A lane per part and vector of outputs, 512 lanes a multiprocessor.
+    int64_t vector = vector_of(target, op.operand(0).dtype());
+    int64_t lanes = machine * 512 * vector;
+    wanted = (lanes + shape.outputs - 1) / std::max<int64_t>(shape.outputs, 1);
+    shortest = 32;
+  }
+  int64_t parts = std::min(wanted, extent / shortest);
+  return parts < 4 ? 1 : parts;
+}
+
+struct Split {
+  int64_t parts = 1, length = 1;  // parts * length >= the extent; the rest is padding
+};
+
+// The number of parts nearest below `parts` that divides the extent (into multiples of `vector`),
+// unless it is less than half of it: then the extent is padded.
+Split choose_split(int64_t extent, int64_t parts, int64_t vector) {
+  for (int64_t p = parts; p >= std::max<int64_t>(parts / 2, 2); --p)
+    if (extent % p == 0 && extent / p % vector == 0) return {p, extent / p};
+  int64_t length = (extent + parts - 1) / parts;
+  length = (length + vector - 1) / vector * vector;
+  return {(extent + length - 1) / length, length};
+}
+
+// What leaves the fold of an op unchanged.
+std::optional<double> identity_of(const Op& op) {
+  if (op.is("sum")) return 0.0;
+  if (!is_float(op.result().dtype())) return std::nullopt;
+  if (op.is("max")) return -std::numeric_limits<double>::infinity();
+  if (op.is("min")) return std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
+
+Value reduce_like(const Op& op, Value x, std::vector<int64_t> axes) {
+  return build_op(op.graph(), op.name(), {x}, ReduceAttrs{{std::move(axes)}, false, 0, 0}, op.loc())
+      .result();
+}
+
+// Replaces the reduction by two; the first of them, or null when it stays whole.
+Op* split(Op& op, const Target& target, PassContext& context) {
+  Runs shape(op);
+  if (shape.outputs == 0 || shape.length == 0 || shape.longest() == shape.runs.size())
+    return nullptr;
+  std::optional<double> identity = identity_of(op);
+  int64_t parts = wanted_parts(op, shape, target);
+  if (!identity || parts == 1) return nullptr;
+  size_t at = shape.longest();
+  int64_t extent = shape.runs[at].extent;
+  bool innermost = at + 1 == shape.runs.size();
+  Split s = choose_split(extent, parts, innermost ? vector_of(target, op.operand(0).dtype()) : 1);
+
+  Graph& graph = op.graph();
+  InsertionScope scope(graph, &op, op, op.from());
+  Op* before = op.prev();
+  Value x = op.operand(0);
+  DType stored = x.dtype();
+  // Sums of bf16 are kept in f32 and rounded once: so are the parts of one.
+  if (op.is("sum")) x = cast(x, compute_type(stored));
+  Shape merged, apart;
+  std::vector<int64_t> first_axes, second_axes;
+  for (size_t i = 0; i < shape.runs.size(); ++i) {
+    merged.push_back(shape.runs[i].extent);
+    if (i == at) {
+      second_axes.push_back(static_cast<int64_t>(apart.size() - first_axes.size()));
+      apart.push_back(s.parts);
+    }
+    if (shape.runs[i].reduced) first_axes.push_back(static_cast<int64_t>(apart.size()));
+    apart.push_back(i == at ? s.length : shape.runs[i].extent);
+  }
+  x = reshape(x, merged);
+  if (int64_t rest = s.parts * s.length - extent; rest > 0) {
+    std::vector<int64_t> low(merged.size(), 0), high(merged.size(), 0);
+    high[at] = rest;
+    x = pad(x, low, high, Number(*identity));
+  }
+  x = reshape(x, apart);
+  Value partial = reduce_like(op, x, first_axes);
+  Value total = reduce_like(op, partial, second_axes);
+  total = reshape(cast(total, stored), op.result().shape());
+  context.remark(op.loc(),
+                 fmt::format("split: {} over {} elements for {} outputs, in {} parts of {}",
+                             op.name(), shape.length, shape.outputs, s.parts, s.length));
+  if (total.name().empty()) total.set_name(op.result().name());
+  op.result().replace_all_uses_with(total);
+  return before != nullptr ? before->next() : graph.front();
+}
+
+// The reduction again, with its order.
+void set_order(Op& op, ReduceOrder order) {
+  Graph& graph = op.graph();
+  ReduceAttrs attrs = op.attrs<ReduceAttrs>();
+  attrs.lanes = order.lanes;
+  attrs.vector = order.vector;
+  Value now;
+  {
+    InsertionScope scope(graph, &op, op, op.from());
+    now = build_op(graph, op.name(), {op.operand(0)}, attrs, op.loc()).result();
+  }
+  now.set_name(op.result().name());
+  op.result().replace_all_uses_with(now);
+  graph.erase(op);
+}
+
+void order_reductions(Graph& graph, const Target& target, PassContext& context) {
+  for (Op* op = graph.front(); op != nullptr;) {
+    Op* next = op->next();
+    // An order that is there already was chosen by someone who knew better.
+    if (is_plain_reduction(*op) && op->attrs<ReduceAttrs>().lanes == 0) {
+      if (Op* first = split(*op, target, context)) {
+        next = first;
+        graph.erase(*op);
+      } else {
+        set_order(*op, order_of(*op, target));
+      }
+    }
+    op = next;
+  }
+}
+
+}  // namespace
+
+void run_expand(Module& module, PassContext& context) {
+  for (const auto& graph : module.graphs()) {
+    expand_all(*graph);
+    order_reductions(*graph, module.target, context);
+  }
+}
+
+}  // namespace sinter
