@@ -227,7 +227,9 @@ struct Attention {
   static Grads vjp(const VjpContext& c) {
     auto g = attention_backward(c.operand(0), c.operand(1), c.operand(2), c.grad(), c.operand(3),
                                 c.attrs<AttentionAttrs>());
-    return {g.dq, g.dk, g.dv, {}};
+    Grads grads{g.dq, g.dk, g.dv};
+    grads.resize(c.op().operands().size());  // none for a mask
+    return grads;
   }
   static Cost cost(const Op& op) {
     Cost cost = Cost::bytes_moved(op);
