@@ -231,27 +231,16 @@ std::vector<std::string> split(std::string_view list) {
   return out;
 }
 
-// An output of that name, or any value; null when there is none.
-Value find_value(const Graph& graph, std::string_view name) {
-  for (const GraphOutput& o : graph.outputs())
-    if (o.name == name) return o.value;
-  if (Value v = graph.find_input(name)) return v;
-  for (Op& op : graph)
-    for (size_t i = 0; i < op.num_results(); ++i)
-      if (op.result(i).name() == name) return op.result(i);
-  return {};
-}
-
 void append_gradients(Graph& graph, const std::string& of, const std::vector<std::string>& wrt,
                       PassContext& context) {
-  Value loss = find_value(graph, of);
+  Value loss = detail::find_value(graph, of);
   if (!loss) throw Error(fmt::format("autodiff: graph @{} has no value {}", graph.name(), of));
   std::vector<Value> values;
   for (const std::string& name : wrt) {
     // The value that bears the name, not an output that is called so: a parameter's next value
     // goes by the name of the parameter.
     Value v = graph.find_input(name);
-    if (!v) v = find_value(graph, name);
+    if (!v) v = detail::find_value(graph, name);
     if (!v) throw Error(fmt::format("autodiff: graph @{} has no value {}", graph.name(), name));
     values.push_back(v);
   }
@@ -277,7 +266,7 @@ void run_from_options(Module& module, PassContext& context) {
   }
   bool any = false;
   for (Graph* graph : graphs) {
-    if (name.empty() && graphs.size() > 1 && !find_value(*graph, of)) continue;
+    if (name.empty() && graphs.size() > 1 && !detail::find_value(*graph, of)) continue;
     append_gradients(*graph, of, wrt, context);
     any = true;
   }

@@ -274,8 +274,17 @@ Value rewrite(Op& op) {
   return {};
 }
 
+// Names of values that the graph's attributes speak of, such as `loss` and `lr`.
+std::unordered_set<std::string> names_in_attributes(const Graph& graph) {
+  std::unordered_set<std::string> names;
+  for (const auto& [key, value] : graph.attributes)
+    if (const auto* name = std::get_if<std::string>(&value)) names.insert(*name);
+  return names;
+}
+
 // A worklist in the graph's order; an op whose operand changed is looked at again.
 void simplify(Graph& graph) {
+  std::unordered_set<std::string> spoken_of = names_in_attributes(graph);
   std::deque<Op*> work;
   std::unordered_set<Op*> queued;
   auto push = [&](Op* op) {
@@ -286,7 +295,7 @@ void simplify(Graph& graph) {
     Op* op = work.front();
     work.pop_front();
     queued.erase(op);
-    if (op->num_results() != 1) continue;
+    if (op->num_results() != 1 || spoken_of.contains(op->result().name())) continue;
     Value with = rewrite(*op);
     if (!with) continue;
     Value old = op->result();

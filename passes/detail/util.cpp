@@ -36,6 +36,16 @@ std::vector<Value> expand_in_place(Op& op) {
   return values;
 }
 
+Value find_value(const Graph& graph, std::string_view name) {
+  for (const GraphOutput& o : graph.outputs())
+    if (o.name == name) return o.value;
+  if (Value v = graph.find_input(name)) return v;
+  for (Op& op : graph)
+    for (size_t i = 0; i < op.num_results(); ++i)
+      if (op.result(i).name() == name) return op.result(i);
+  return {};
+}
+
 std::string describe(Value v) {
   std::string name = v.name();
   if (name.empty())

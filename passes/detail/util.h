@@ -14,6 +14,9 @@ std::vector<Graph*> entry_graphs(const Module& module);
 // value names; the values that stand for its results.
 std::vector<Value> expand_in_place(Op& op);
 
+// The output of that name, else the input or other value; null when there is none.
+Value find_value(const Graph& graph, std::string_view name);
+
 // "%h: f32[8,64], 2048 bytes"; an unnamed value is called after its op.
 std::string describe(Value v);
 
