@@ -1,3 +1,4 @@
+#include <pthread.h>
 #include <sinter/ir/numeric.h>
 #include <sinter/ir/ops.h>
 #include <sinter/tests/ops/trial.h>
@@ -5,7 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <exception>
 
 namespace sinter::test {
 namespace {
@@ -27,6 +28,30 @@ Graph& add_callee(Module& module, const Sample& sample) {
 }
 
 }  // namespace
+
+void on_small_stack(const std::function<void()>& body) {
+  struct Job {
+    const std::function<void()>& body;
+    std::exception_ptr thrown;
+  } job{body, nullptr};
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 512 * 1024);
+  pthread_t thread;
+  auto start = [](void* p) -> void* {
+    auto* j = static_cast<Job*>(p);
+    try {
+      j->body();
+    } catch (...) {
+      j->thrown = std::current_exception();
+    }
+    return nullptr;
+  };
+  REQUIRE(pthread_create(&thread, &attributes, start, &job) == 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (job.thrown) std::rethrow_exception(job.thrown);
+}
 
 double uniform(uint64_t seed, uint64_t index) {
   uint64_t z = seed + (index + 1) * 0x9E3779B97F4A7C15ULL;

@@ -49,6 +49,9 @@ struct Executor {
 };
 const std::vector<Executor>& executors();
 
+// Calls `body` on a thread with a stack of 512 KiB, and passes on what it throws.
+void on_small_stack(const std::function<void()>& body);
+
 // A number in [0, 1) from a counter.
 double uniform(uint64_t seed, uint64_t index);
 
