@@ -102,7 +102,8 @@ TEST_CASE("every op refuses a wrong number of operands") {
     if (needed == 0) return;
     types.resize(needed - 1);
     std::string message = refusal([&] { create_with(trial, types); });
-    CHECK(contains(message, fmt::format("{}: takes", def.name)));
+    CHECK(contains(message, def.name + ": "));
+    CHECK(contains(message, " takes "));
   });
 }
 
