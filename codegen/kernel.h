@@ -62,10 +62,10 @@ struct KernelStore {
 
 // A Check of the kernel, for messages: who complains about what.
 struct KernelFault {
-  std::string what;                // "cross_entropy: target"
-  std::string place = "position";  // what messages call the index's place
+  std::string what;  // "cross_entropy: target"
   int64_t low = 0, high = 0;
   SourceLocation loc;
+  std::string place = "position";  // what messages call the index's place
 };
 
 struct Kernel {
