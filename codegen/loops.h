@@ -155,6 +155,10 @@ struct LoopProgram {
   Block body;  // the outermost For
 };
 
+// A program that asks for more shared memory than this gets all of it at launch (dynamic); up to
+// this much is static, and a launch passes none.
+inline constexpr int64_t kStaticSharedBytes = 48 << 10;
+
 std::string print(const LoopProgram& program);
 
 // Schedules a kernel for a target and lowers it to loops; sets the symbol.

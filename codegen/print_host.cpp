@@ -65,6 +65,7 @@ class HostPrinter final : public detail::CPrinter {
 
 std::string print_host(std::span<const LoopProgram* const> programs) {
   std::string out(template_text("prelude_host.h"));
+  out += template_text("prelude_common.h");
   for (const LoopProgram* program : programs) {
     out += '\n';
     HostPrinter(*program, out).print();

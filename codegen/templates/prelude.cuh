@@ -70,3 +70,310 @@ __device__ __forceinline__ float high_f16(uint32_t pair) {
   half.bits = static_cast<uint16_t>(pair >> 16);
   return f16_to_f32(half);
 }
+
+// What generated kernels call; prelude_common.h follows.
+#define SN_FN __device__ __forceinline__
+
+SN_FN float f32_from_bits(uint32_t bits) {
+  return __uint_as_float(bits);
+}
+SN_FN double f64_from_bits(uint64_t bits) {
+  return __longlong_as_double(static_cast<int64_t>(bits));
+}
+
+// To float, an inexact result with its last bit set: rounding that again gives what rounding the
+// double once would.
+SN_FN float sn_round_to_odd(double value) {
+  const float toward_zero = __double2float_rz(value);
+  const bool inexact = static_cast<double>(toward_zero) != value;
+  return __uint_as_float(__float_as_uint(toward_zero) | (inexact ? 1u : 0u));
+}
+SN_FN bf16 f64_to_bf16(double value) {
+  return f32_to_bf16(sn_round_to_odd(value));
+}
+SN_FN f16 f64_to_f16(double value) {
+  return f32_to_f16(sn_round_to_odd(value));
+}
+// Of a float that is already rounded.
+SN_FN bf16 exact_bf16(float value) {
+  return {static_cast<uint16_t>(__float_as_uint(value) >> 16)};
+}
+SN_FN f16 exact_f16(float value) {
+  return f32_to_f16(value);
+}
+
+// Element k of a row of elements that lies in 32-bit words. put() fills a word from its low end.
+template <typename T>
+struct sn_packed;
+template <>
+struct sn_packed<float> {
+  static SN_FN float get(const uint32_t* words, int k) { return __uint_as_float(words[k]); }
+  static SN_FN void put(uint32_t* words, int k, float value) { words[k] = __float_as_uint(value); }
+};
+template <>
+struct sn_packed<int32_t> {
+  static SN_FN int32_t get(const uint32_t* words, int k) { return static_cast<int32_t>(words[k]); }
+  static SN_FN void put(uint32_t* words, int k, int32_t value) {
+    words[k] = static_cast<uint32_t>(value);
+  }
+};
+template <>
+struct sn_packed<uint32_t> {
+  static SN_FN uint32_t get(const uint32_t* words, int k) { return words[k]; }
+  static SN_FN void put(uint32_t* words, int k, uint32_t value) { words[k] = value; }
+};
+template <>
+struct sn_packed<int64_t> {
+  static SN_FN int64_t get(const uint32_t* words, int k) {
+    return static_cast<int64_t>(words[2 * k] | static_cast<uint64_t>(words[2 * k + 1]) << 32);
+  }
+  static SN_FN void put(uint32_t* words, int k, int64_t value) {
+    words[2 * k] = static_cast<uint32_t>(value);
+    words[2 * k + 1] = static_cast<uint32_t>(static_cast<uint64_t>(value) >> 32);
+  }
+};
+template <>
+struct sn_packed<double> {
+  static SN_FN double get(const uint32_t* words, int k) {
+    return __longlong_as_double(sn_packed<int64_t>::get(words, k));
+  }
+  static SN_FN void put(uint32_t* words, int k, double value) {
+    sn_packed<int64_t>::put(words, k, __double_as_longlong(value));
+  }
+};
+template <>
+struct sn_packed<bf16> {
+  static SN_FN float get(const uint32_t* words, int k) {
+    return k % 2 == 0 ? low_bf16(words[k / 2]) : high_bf16(words[k / 2]);
+  }
+  static SN_FN void put(uint32_t* words, int k, float value) {
+    const uint32_t bits = __float_as_uint(value);
+    words[k / 2] = k % 2 == 0 ? bits >> 16 : words[k / 2] | (bits & 0xffff0000u);
+  }
+};
+template <>
+struct sn_packed<f16> {
+  static SN_FN float get(const uint32_t* words, int k) {
+    return k % 2 == 0 ? low_f16(words[k / 2]) : high_f16(words[k / 2]);
+  }
+  static SN_FN void put(uint32_t* words, int k, float value) {
+    const uint32_t bits = f32_to_f16(value).bits;
+    words[k / 2] = k % 2 == 0 ? bits : words[k / 2] | bits << 16;
+  }
+};
+template <>
+struct sn_packed<uint8_t> {  // bool
+  static SN_FN bool get(const uint32_t* words, int k) {
+    return (words[k / 4] >> (k % 4 * 8) & 0xffu) != 0;
+  }
+  static SN_FN void put(uint32_t* words, int k, bool value) {
+    const uint32_t bit = value ? 1u : 0u;
+    words[k / 4] = k % 4 == 0 ? bit : words[k / 4] | bit << (k % 4 * 8);
+  }
+};
+
+template <int Words>
+SN_FN void sn_load_words(uint32_t* words, const void* from) {
+  if constexpr (Words % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < Words; i += 4) {
+      const uint4 v = static_cast<const uint4*>(from)[i / 4];
+      words[i] = v.x;
+      words[i + 1] = v.y;
+      words[i + 2] = v.z;
+      words[i + 3] = v.w;
+    }
+  } else if constexpr (Words == 2) {
+    const uint2 v = *static_cast<const uint2*>(from);
+    words[0] = v.x;
+    words[1] = v.y;
+  } else {
+    static_assert(Words == 1, "a power of two");
+    words[0] = *static_cast<const uint32_t*>(from);
+  }
+}
+template <int Words>
+SN_FN void sn_store_words(void* to, const uint32_t* words) {
+  if constexpr (Words % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < Words; i += 4)
+      static_cast<uint4*>(to)[i / 4] =
+          make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+  } else if constexpr (Words == 2) {
+    *static_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+  } else {
+    static_assert(Words == 1, "a power of two");
+    *static_cast<uint32_t*>(to) = words[0];
+  }
+}
+
+// `Width` consecutive elements, aligned to that many, in accesses of up to 16 bytes.
+template <int Width, typename V, typename T>
+SN_FN void sn_load_vector(V* to, const T* from) {
+  constexpr int kBytes = Width * static_cast<int>(sizeof(T));
+  uint32_t words[(kBytes + 3) / 4];
+  if constexpr (kBytes % 4 == 0) {
+    sn_load_words<kBytes / 4>(words, from);
+  } else if constexpr (kBytes == 2) {
+    words[0] = *reinterpret_cast<const uint16_t*>(from);
+  } else {
+    words[0] = *reinterpret_cast<const uint8_t*>(from);
+  }
+#pragma unroll
+  for (int k = 0; k < Width; ++k) to[k] = sn_packed<T>::get(words, k);
+}
+template <int Width, typename T, typename V>
+SN_FN void sn_store_vector(T* to, const V* from) {
+  constexpr int kBytes = Width * static_cast<int>(sizeof(T));
+  uint32_t words[(kBytes + 3) / 4];
+#pragma unroll
+  for (int k = 0; k < Width; ++k) sn_packed<T>::put(words, k, from[k]);
+  if constexpr (kBytes % 4 == 0) {
+    sn_store_words<kBytes / 4>(to, words);
+  } else if constexpr (kBytes == 2) {
+    *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(words[0]);
+  } else {
+    *reinterpret_cast<uint8_t*>(to) = static_cast<uint8_t>(words[0]);
+  }
+}
+
+// Float to integer truncates and saturates, as the instruction does; NaN gives 0.
+SN_FN int32_t sn_to_i32(float x) {
+  return x != x ? 0 : __float2int_rz(x);
+}
+SN_FN int32_t sn_to_i32(double x) {
+  return x != x ? 0 : __double2int_rz(x);
+}
+SN_FN int64_t sn_to_i64(float x) {
+  return x != x ? 0 : __float2ll_rz(x);
+}
+SN_FN int64_t sn_to_i64(double x) {
+  return x != x ? 0 : __double2ll_rz(x);
+}
+SN_FN uint32_t sn_to_u32(float x) {
+  return x != x ? 0u : __float2uint_rz(x);
+}
+SN_FN uint32_t sn_to_u32(double x) {
+  return x != x ? 0u : __double2uint_rz(x);
+}
+
+SN_FN float sn_abs(float x) {
+  return fabsf(x);
+}
+SN_FN double sn_abs(double x) {
+  return fabs(x);
+}
+SN_FN float sn_exp(float x) {
+  return expf(x);
+}
+SN_FN double sn_exp(double x) {
+  return exp(x);
+}
+SN_FN float sn_expm1(float x) {
+  return expm1f(x);
+}
+SN_FN double sn_expm1(double x) {
+  return expm1(x);
+}
+SN_FN float sn_log(float x) {
+  return logf(x);
+}
+SN_FN double sn_log(double x) {
+  return log(x);
+}
+SN_FN float sn_log1p(float x) {
+  return log1pf(x);
+}
+SN_FN double sn_log1p(double x) {
+  return log1p(x);
+}
+SN_FN float sn_sqrt(float x) {
+  return __fsqrt_rn(x);
+}
+SN_FN double sn_sqrt(double x) {
+  return __dsqrt_rn(x);
+}
+SN_FN float sn_rsqrt(float x) {
+  return __fdiv_rn(1.0f, __fsqrt_rn(x));
+}
+SN_FN double sn_rsqrt(double x) {
+  return __ddiv_rn(1.0, __dsqrt_rn(x));
+}
+SN_FN float sn_sin(float x) {
+  return sinf(x);
+}
+SN_FN double sn_sin(double x) {
+  return sin(x);
+}
+SN_FN float sn_cos(float x) {
+  return cosf(x);
+}
+SN_FN double sn_cos(double x) {
+  return cos(x);
+}
+SN_FN float sn_sin_cos(float x, uint64_t quarter) {
+  return quarter != 0 ? cosf(x) : sinf(x);
+}
+SN_FN float sn_tanh(float x) {
+  return tanhf(x);
+}
+SN_FN double sn_tanh(double x) {
+  return tanh(x);
+}
+SN_FN float sn_erf(float x) {
+  return erff(x);
+}
+SN_FN double sn_erf(double x) {
+  return erf(x);
+}
+SN_FN float sn_pow(float x, float y) {
+  return powf(x, y);
+}
+SN_FN double sn_pow(double x, double y) {
+  return pow(x, y);
+}
+SN_FN float sn_floor(float x) {
+  return floorf(x);
+}
+SN_FN double sn_floor(double x) {
+  return floor(x);
+}
+SN_FN float sn_fma(float a, float b, float c) {
+  return __fmaf_rn(a, b, c);
+}
+SN_FN double sn_fma(double a, double b, double c) {
+  return __fma_rn(a, b, c);
+}
+
+// Folds over groups of Width lanes: 0+1, 2+3, …, then pairs of pairs. The lower lane is on the
+// left, so that every lane of the group gets the same bits.
+template <int Width, typename T, typename F>
+SN_FN T sn_lane_reduce(uint32_t mask, T value, F combine) {
+#pragma unroll
+  for (int offset = 1; offset < Width; offset *= 2) {
+    const T other = static_cast<T>(__shfl_xor_sync(mask, value, offset));
+    const bool upper = (threadIdx.x & static_cast<uint32_t>(offset)) != 0;
+    value = combine(upper ? other : value, upper ? value : other);
+  }
+  return value;
+}
+
+struct FaultSlot {
+  int64_t position, value;
+};
+// The lowest failing position wins, whichever thread comes first.
+__device__ int sn_fault_lock;
+SN_FN void sn_fault(FaultSlot* slot, int64_t position, int64_t value) {
+  volatile FaultSlot* record = slot;
+  for (bool done = position >= record->position; !done;) {
+    if (atomicCAS(&sn_fault_lock, 0, 1) != 0) continue;
+    __threadfence();
+    if (position < record->position) {
+      record->position = position;
+      record->value = value;
+    }
+    __threadfence();
+    atomicExch(&sn_fault_lock, 0);
+    done = true;
+  }
+}

@@ -1,8 +1,8 @@
-// What every generated host unit begins with; it includes nothing, so that a unit compiles in a few
-// hundredths of a second. The float functions are polynomials without branches, so that the
-// compiler turns a loop around them into vector code, within 2 ulp over the whole range (sin and
-// cos: to |x| < 1e6; beyond, accuracy decays). Most of them work in double and round once. Vector
-// and scalar code give the same bits: there is no contraction and no fast-math.
+// What every generated host unit begins with (prelude_common.h follows); it includes nothing, so
+// that a unit compiles in a few hundredths of a second. The float functions are polynomials without
+// branches, so that the compiler turns a loop around them into vector code, within 2 ulp over the
+// whole range (sin and cos: to |x| < 1e6; beyond, accuracy decays). Most of them work in double and
+// round once. Vector and scalar code give the same bits: there is no contraction and no fast-math.
 
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
@@ -86,18 +86,6 @@ SN_FN bf16 f64_to_bf16(double x) {
 SN_FN f16 f64_to_f16(double x) {
   return f32_to_f16(sn_round_to_odd(x));
 }
-SN_FN float sn_round_bf16(float x) {
-  return bf16_to_f32(f32_to_bf16(x));
-}
-SN_FN float sn_round_bf16(double x) {
-  return bf16_to_f32(f64_to_bf16(x));
-}
-SN_FN float sn_round_f16(float x) {
-  return f16_to_f32(f32_to_f16(x));
-}
-SN_FN float sn_round_f16(double x) {
-  return f16_to_f32(f64_to_f16(x));
-}
 // Of a float that is already rounded.
 SN_FN bf16 exact_bf16(float x) {
   return {(uint16_t)(f32_bits(x) >> 16)};
@@ -139,54 +127,7 @@ SN_FN void sn_store_vector(T* to, const V* from) {
   for (int i = 0; i < Width; ++i) sn_store(to[i], from[i]);
 }
 
-// Index arithmetic: a >= 0, or floor.
-SN_FN int32_t sn_div(int32_t a, int32_t k) {
-  return (int32_t)((uint32_t)a / (uint32_t)k);
-}
-SN_FN int64_t sn_div(int64_t a, int64_t k) {
-  return (int64_t)((uint64_t)a / (uint64_t)k);
-}
-SN_FN int32_t sn_mod(int32_t a, int32_t k) {
-  return (int32_t)((uint32_t)a % (uint32_t)k);
-}
-SN_FN int64_t sn_mod(int64_t a, int64_t k) {
-  return (int64_t)((uint64_t)a % (uint64_t)k);
-}
-template <typename T, typename K>
-SN_FN T sn_floordiv(T a, K k) {
-  return a / (T)k - (a % (T)k < 0);
-}
-template <typename T, typename K>
-SN_FN T sn_floormod(T a, K k) {
-  const T rest = a % (T)k;
-  return rest + (rest < 0 ? (T)k : 0);
-}
-
-// Integers wrap; float to integer truncates and saturates, NaN gives 0.
-SN_FN int32_t sn_add(int32_t a, int32_t b) {
-  return (int32_t)((uint32_t)a + (uint32_t)b);
-}
-SN_FN int64_t sn_add(int64_t a, int64_t b) {
-  return (int64_t)((uint64_t)a + (uint64_t)b);
-}
-SN_FN int32_t sn_sub(int32_t a, int32_t b) {
-  return (int32_t)((uint32_t)a - (uint32_t)b);
-}
-SN_FN int64_t sn_sub(int64_t a, int64_t b) {
-  return (int64_t)((uint64_t)a - (uint64_t)b);
-}
-SN_FN int32_t sn_mul(int32_t a, int32_t b) {
-  return (int32_t)((uint32_t)a * (uint32_t)b);
-}
-SN_FN int64_t sn_mul(int64_t a, int64_t b) {
-  return (int64_t)((uint64_t)a * (uint64_t)b);
-}
-SN_FN int32_t sn_neg(int32_t a) {
-  return (int32_t)(0u - (uint32_t)a);
-}
-SN_FN int64_t sn_neg(int64_t a) {
-  return (int64_t)(0ull - (uint64_t)a);
-}
+// Float to integer truncates and saturates, NaN gives 0.
 template <typename T>
 SN_FN T sn_truncate(double low, double end, T lowest, T highest, double x) {
   const bool inside = (x > low) & (x < end);
@@ -210,25 +151,6 @@ SN_FN float sn_abs(float x) {
 SN_FN double sn_abs(double x) {
   return __builtin_fabs(x);
 }
-SN_FN int32_t sn_abs(int32_t x) {
-  return x < 0 ? sn_neg(x) : x;
-}
-SN_FN int64_t sn_abs(int64_t x) {
-  return x < 0 ? sn_neg(x) : x;
-}
-SN_FN uint32_t sn_abs(uint32_t x) {
-  return x;
-}
-// NaN on either side survives.
-template <typename T>
-SN_FN T sn_max(T a, T b) {
-  return ((a != a) | (b != b)) ? a + b : (a > b ? a : b);
-}
-template <typename T>
-SN_FN T sn_min(T a, T b) {
-  return ((a != a) | (b != b)) ? a + b : (a < b ? a : b);
-}
-
 SN_FN double sn_exp(double x) {
   return __builtin_exp(x);
 }
@@ -447,52 +369,6 @@ SN_FN float sn_pow(float x, float y) {
   return one ? 1.0f : defined;
 }
 
-// Philox4x32-10, with counter {low, high of call, site, step}.
-struct sn_words {
-  uint32_t w0, w1, w2, w3;
-};
-SN_FN sn_words sn_philox(uint32_t key0, uint32_t key1, uint32_t step, uint32_t site,
-                         uint64_t call) {
-  uint32_t c0 = (uint32_t)call, c1 = (uint32_t)(call >> 32), c2 = site, c3 = step;
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = (uint64_t)c0 * 0xd2511f53u, p1 = (uint64_t)c2 * 0xcd9e8d57u;
-    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ key0;
-    c1 = (uint32_t)p1;
-    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ key1;
-    c3 = (uint32_t)p0;
-    key0 += 0x9e3779b9u;
-    key1 += 0xbb67ae85u;
-  }
-  return {c0, c1, c2, c3};
-}
-SN_FN uint32_t sn_word(sn_words w, uint32_t i) {
-  const uint32_t low = (i & 1u) != 0 ? w.w1 : w.w0, high = (i & 1u) != 0 ? w.w3 : w.w2;
-  return (i & 2u) != 0 ? high : low;
-}
-SN_FN int32_t sn_random_half(uint32_t key0, uint32_t key1, uint32_t step, int64_t offset,
-                             uint32_t site, int64_t index) {
-  const uint64_t e = (uint64_t)offset + (uint64_t)index;
-  const uint32_t lane = (uint32_t)e & 7u;
-  const uint32_t word = sn_word(sn_philox(key0, key1, step, site, e >> 3), lane >> 1);
-  return (int32_t)((lane & 1u) != 0 ? word >> 16 : word & 0xffffu);
-}
-SN_FN float sn_random_uniform(uint32_t key0, uint32_t key1, uint32_t step, int64_t offset,
-                              uint32_t site, int64_t index) {
-  const uint64_t e = (uint64_t)offset + (uint64_t)index;
-  const uint32_t word = sn_word(sn_philox(key0, key1, step, site, e >> 2), (uint32_t)e & 3u);
-  return (float)(int32_t)(word >> 8) * 0x1p-24f;
-}
-SN_FN float sn_random_normal(uint32_t key0, uint32_t key1, uint32_t step, int64_t offset,
-                             uint32_t site, int64_t index) {
-  const uint64_t e = (uint64_t)offset + (uint64_t)index;
-  const sn_words w = sn_philox(key0, key1, step, site, e >> 2);
-  const bool second = (e & 2u) != 0;
-  const float u1 = (float)(int32_t)(((second ? w.w2 : w.w0) >> 8) + 1u) * 0x1p-24f;
-  const float u2 = (float)(int32_t)((second ? w.w3 : w.w1) >> 8) * 0x1p-24f;
-  const float radius = __builtin_sqrtf(-2.0f * sn_log(u1));
-  return radius * sn_sin_cos(6.283185307179586f * u2, (e & 1u) != 0 ? 0 : 1);
-}
-
 // The lowest failing position wins, whichever thread comes first.
 static int sn_fault_lock;
 static __attribute__((noinline, cold)) void sn_fault(FaultSlot* slot, int64_t position,
@@ -504,13 +380,4 @@ static __attribute__((noinline, cold)) void sn_fault(FaultSlot* slot, int64_t po
     slot->value = value;
   }
   __atomic_store_n(&sn_fault_lock, 0, __ATOMIC_RELEASE);
-}
-// The value, or `low` and a record where it is outside low..high-1.
-template <typename T>
-SN_FN T sn_check(FaultSlot* slot, T value, int64_t low, int64_t high, bool ignored,
-                 int64_t position) {
-  const int64_t wide = (int64_t)value;
-  if (((wide >= low) & (wide < high)) | ignored) return value;
-  sn_fault(slot, position, wide);
-  return (T)low;
 }

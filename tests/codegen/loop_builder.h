@@ -23,7 +23,11 @@ class LoopBuilder {
   int input(DType type, Shape shape) { return buffer("in", inputs_++, type, shape, false); }
   int output(DType type, Shape shape) { return buffer("out", outputs_++, type, shape, true); }
   int fault(std::string what, int64_t low, int64_t high) {
-    p.faults.push_back({std::move(what), low, high, {}});
+    KernelFault f;
+    f.what = std::move(what);
+    f.low = low;
+    f.high = high;
+    p.faults.push_back(std::move(f));
     return static_cast<int>(p.faults.size()) - 1;
   }
 
