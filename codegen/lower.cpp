@@ -11,12 +11,6 @@
 
 namespace sinter {
 
-std::string_view to_string(Level level) {
-  static constexpr std::string_view kNames[] = {"grid",   "lane",  "vector",
-                                                "serial", "cores", "simd"};
-  return kNames[static_cast<size_t>(level)];
-}
-
 namespace {
 
 constexpr int kWarp = 32;
