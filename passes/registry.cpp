@@ -19,6 +19,7 @@ const std::vector<PassInfo>& pass_registry() {
        run_recompute, PassInfo::RunsOff},
       {"expand", "replaces composite ops by smaller ones, and orders and splits reductions", "",
        run_expand, PassInfo::Refused},
+      {"fuse", "makes kernels of ops that can share one", "", run_fuse, PassInfo::RunsOff},
       {"layout", "says which ops are free views", "", run_layout, PassInfo::RunsOff},
       {"order", "moves ops earlier where that frees memory", "", run_order, PassInfo::Refused},
       {"plan-memory", "gives every value its place in one arena", "", run_plan_memory,

@@ -3,6 +3,7 @@
 // The result goes to standard output; remarks, prints and timing to standard error, errors as
 // `FILE:LINE:COL: error: …`. Exit status 1 on any error.
 
+#include <sinter/frontends/cli/emit.h>
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/text.h>
 #include <sinter/passes/pass.h>
@@ -103,13 +104,16 @@ void emit(const Options& o, const Module& module, const PassManager& manager) {
       if (o.graph.empty() || name == o.graph) out(plan.str());
     return;
   }
-  throw Error(fmt::format("--emit={}: expected ir or plan", o.emit));
+  out(emit_kernels(module, o.emit, o.graph));
 }
 
 void run(const Options& o) {
   std::string source = read_source(o.file);
   std::unique_ptr<Module> module = parse_module(source, o.file == "-" ? "<stdin>" : o.file);
-  if (!o.target.empty()) module->target = named_target(o.target);
+  if (!o.target.empty())
+    module->target = named_target(o.target);
+  else if ((o.emit == "cuda" || o.emit == "cubin") && !module->target.is_cuda())
+    module->target = named_target("sm_90a");
   PassManager manager;
   manager.disabled = o.disable;
   manager.print_after = o.print_after;
@@ -141,8 +145,10 @@ int main(int argc, char** argv) {
   app.add_option("FILE", o.file, "The module to read; - for standard input");
   app.add_option("--passes", o.passes, "Passes to run, as in 'autodiff{of=l wrt=w},cse'");
   app.add_option("--target", o.target, "host, sm_80, sm_86, sm_89, sm_90a or sm_120");
-  app.add_option("--emit", o.emit,
-                 "ir, or plan, for which the rest of the default pipeline runs first");
+  app.add_option(
+      "--emit", o.emit,
+      "ir; or kernel, loops, cuda, cpp, cubin or plan, for which the rest of the default "
+      "pipeline runs first");
   app.add_option("--disable", o.disable, "Passes to switch off")->delimiter(',');
   app.add_option("--print-after", o.print_after, "Prints the module after these passes, or all")
       ->delimiter(',');

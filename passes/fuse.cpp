@@ -1,0 +1,551 @@
+// fuse: ops that can share one kernel become one `fusion` op calling a graph of them.
+//
+// Ops are visited last to first. An op joins the group of a consumer when the group keeps an
+// iteration space (iteration_space.h), no cycle arises, and nothing costly would be computed many
+// times over. Views and constants are never stored for their own sake: each group that reads
+// through one gets a copy. So does a cheap op with one large operand and consumers in several
+// groups, since reading that operand costs no more than reading the result. Afterwards groups that
+// stand beside each other over the same data are merged. Equal bodies become one graph.
+//
+// Switched off, every op becomes a kernel of its own.
+
+#include <sinter/ir/op_def.h>
+#include <sinter/ir/text.h>
+#include <sinter/passes/iteration_space.h>
+#include <sinter/passes/pass.h>
+#include <sinter/passes/passes.h>
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace sinter {
+namespace {
+
+constexpr size_t kMaxOps = 64;        // bounds registers, and recursion over a body
+constexpr size_t kMaxArguments = 24;  // inputs and results of one kernel
+constexpr int kCheapNodes = 8;        // scalar operations that cost less than a memory access
+
+struct Group {
+  std::vector<Op*> ops;  // members by position; copies of views and cheap ops are not among them
+  bool merged_away = false;
+};
+
+class Fuser {
+ public:
+  Fuser(Graph& graph, PassContext& context, std::map<std::string, std::string>& bodies, bool off)
+      : graph_(graph), context_(context), bodies_(bodies), off_(off) {}
+
+  void run() {
+    classify();
+    std::vector<Op*> order;
+    for (Op& op : graph_) order.push_back(&op);
+    for (size_t i = order.size(); i-- > 0;) visit(*order[i]);
+    if (!off_) merge_siblings();
+    emit();
+  }
+
+ private:
+  // ---- what kind of op it is
+
+  static bool fusible(const Op& op) { return op.def().body != nullptr; }
+  bool copied(const Op& op) const { return copied_.contains(&op); }
+  Group* group_of(const Op& op) const {
+    auto it = group_of_.find(&op);
+    return it == group_of_.end() ? nullptr : it->second;
+  }
+
+  // Decides which views and constants are copied into their consumers. One with a consumer that is
+  // no kernel, or that is an output, must be stored; a reshape then stays as it is, an alias.
+  void classify() {
+    std::vector<Op*> order;
+    for (Op& op : graph_) order.push_back(&op);
+    for (size_t i = order.size(); i-- > 0;) {
+      Op& op = *order[i];
+      OpKind kind = op.def().kind;
+      if (!fusible(op) || (kind != OpKind::View && kind != OpKind::Source)) continue;
+      bool stored = off_ || graph_.is_output(op.result());
+      for (const Use& use : op.result().uses())
+        stored = stored || !fusible(*use.op) || kept_.contains(use.op);
+      if (!stored)
+        copied_.insert(&op);
+      else if (is_alias(op))
+        kept_.insert(&op);
+    }
+  }
+  // A reshape shares the storage of its operand.
+  static bool is_alias(const Op& op) { return op.is("reshape"); }
+  bool is_kernel(const Op& op) const { return fusible(op) && !kept_.contains(&op); }
+
+  // ---- who uses what
+
+  // The ops that read a result, through copies.
+  void readers(const Op& op, std::vector<Op*>& out) const {
+    std::vector<const Op*> stack{&op};
+    std::unordered_set<const Op*> seen;
+    while (!stack.empty()) {
+      const Op* top = stack.back();
+      stack.pop_back();
+      for (size_t r = 0; r < top->num_results(); ++r)
+        for (const Use& use : top->result(r).uses()) {
+          if (!seen.insert(use.op).second) continue;
+          if (copied(*use.op))
+            stack.push_back(use.op);
+          else
+            out.push_back(use.op);
+        }
+    }
+  }
+
+  // Whether `from` feeds `to` along any path outside `to`; groups count as one.
+  bool reaches(Op* from, const Group* to) const {
+    std::vector<Op*> stack{from};
+    std::unordered_set<const Op*> seen{from};
+    while (!stack.empty()) {
+      Op* top = stack.back();
+      stack.pop_back();
+      const Group* g = group_of(*top);
+      if (g == to) return true;
+      std::vector<Op*> next;
+      if (g) {
+        for (Op* member : g->ops) readers(*member, next);
+      } else {
+        readers(*top, next);
+      }
+      for (Op* op : next)
+        if (seen.insert(op).second) stack.push_back(op);
+    }
+    return false;
+  }
+
+  // ---- sets of ops
+
+  // The ops of a body: members and the copies they read through, by position.
+  std::vector<Op*> body_ops(const std::vector<Op*>& members) const {
+    std::vector<Op*> all = members;
+    std::unordered_set<const Op*> seen(members.begin(), members.end());
+    for (size_t i = 0; i < all.size(); ++i)
+      for (Value v : all[i]->operands()) {
+        Op* op = v ? v.op() : nullptr;
+        if (op && copied(*op) && seen.insert(op).second) all.push_back(op);
+      }
+    std::sort(all.begin(), all.end(),
+              [](const Op* a, const Op* b) { return a->position() < b->position(); });
+    return all;
+  }
+
+  // Values that a set of members must store.
+  std::vector<Value> results_of(const std::vector<Op*>& members) const {
+    std::unordered_set<const Op*> inside(members.begin(), members.end());
+    std::vector<Value> results;
+    for (Op* op : members) {
+      std::vector<Op*> users;
+      readers(*op, users);
+      bool outside =
+          std::any_of(users.begin(), users.end(), [&](Op* u) { return !inside.contains(u); });
+      for (size_t r = 0; r < op->num_results(); ++r)
+        if (outside || graph_.is_output(op->result(r))) results.push_back(op->result(r));
+    }
+    return results;
+  }
+
+  size_t count_inputs(const std::vector<Op*>& ops) const {
+    std::unordered_set<const Op*> inside(ops.begin(), ops.end());
+    std::unordered_set<Value, ValueHash> inputs;
+    for (Op* op : ops)
+      for (Value v : op->operands())
+        if (v && !(v.op() && inside.contains(v.op()))) inputs.insert(v);
+    return inputs.size();
+  }
+
+  // Whether an element costs little beside reading it from memory.
+  static bool is_cheap(const Op& op) {
+    if (op.def().kind != OpKind::Pointwise || !op.def().scalar) return false;
+    std::vector<DType> types;
+    for (Value v : op.operands()) types.push_back(v.dtype());
+    int count = 0;
+    for (const ExprNode& n : op.def().scalar(types, op.raw_attrs().get()).nodes) {
+      const Intrinsic& row = intrinsic(n.fn);
+      // Rows of the table without integer form and with a function's text are transcendental.
+      if (row.text.starts_with("sn_") && row.integer == nullptr) return false;
+      count += row.arity > 0;
+    }
+    return count <= kCheapNodes;
+  }
+
+  // Operands as large as the result, seen through copied broadcasts.
+  int large_operands(const Op& op) const {
+    int count = 0;
+    for (Value v : op.operands()) {
+      while (v.op() && copied(*v.op()) && !v.op()->operands().empty()) v = v.op()->operand(0);
+      bool constant = v.op() && copied(*v.op());
+      count += !constant && v.type().elements() >= op.result().type().elements();
+    }
+    return count;
+  }
+
+  // ---- joining
+
+  std::optional<std::string> refuse(const std::vector<Op*>& members) const {
+    if (members.size() > kMaxOps) return fmt::format("a kernel holds at most {} ops", kMaxOps);
+    std::vector<Op*> body = body_ops(members);
+    std::vector<Value> results = results_of(members);
+    if (count_inputs(body) + results.size() > kMaxArguments)
+      return fmt::format("a kernel takes at most {} inputs and results", kMaxArguments);
+    std::vector<const Op*> ops(body.begin(), body.end());
+    auto space = iteration_space(ops, results);
+    if (!space.ok()) return space.error().message;
+    return std::nullopt;
+  }
+
+  // The path from a per-row op up to a reduction over rows of `elements / rows`, the op included.
+  std::vector<Op*> path_to_reduction(Op& op, int64_t elements) const {
+    int64_t rows = op.result().type().elements();
+    std::vector<Op*> path{&op};
+    for (size_t i = 0; i < path.size() && path.size() < 8; ++i) {
+      if (path[i]->def().kind == OpKind::Reduce) return path;
+      for (Value v : path[i]->operands()) {
+        while (v && v.op() && copied(*v.op()) && !v.op()->operands().empty())
+          v = v.op()->operand(0);
+        Op* up = v ? v.op() : nullptr;
+        if (!up || copied(*up) || !is_kernel(*up) || group_of(*up)) continue;
+        if (v.type().elements() != rows) continue;
+        bool reduction = up->def().kind == OpKind::Reduce &&
+                         up->operand(0).type().elements() == elements && elements > rows;
+        bool pointwise = up->def().kind == OpKind::Pointwise;
+        if (!reduction && !pointwise) continue;
+        if (std::find(path.begin(), path.end(), up) == path.end()) path.push_back(up);
+        if (reduction) return path;
+      }
+    }
+    return {};
+  }
+
+  static int64_t largest(const std::vector<Value>& values) {
+    int64_t n = 0;
+    for (Value v : values) n = std::max(n, v.type().elements());
+    return n;
+  }
+
+  // Tries to add `op` (and, for a per-row op, the ops up to the reduction it comes from) to `g`.
+  std::optional<std::string> try_join(Op& op, Group& g) {
+    for (Op* member : g.ops)
+      if (member->def().kind == OpKind::Scatter)
+        return fmt::format("{} would be repeated for every row of {}", op.name(), member->name());
+    std::vector<Value> results = results_of(g.ops);
+    int64_t elements = largest(results), mine = op.result().type().elements();
+    std::vector<Op*> joining{&op};
+    if (op.def().kind == OpKind::Scatter) return "a scatter is stored as a whole";
+    if (mine < elements && op.def().kind != OpKind::Reduce) {
+      std::vector<Op*> body = body_ops(g.ops);
+      std::vector<const Op*> ops(body.begin(), body.end());
+      auto space = iteration_space(ops, results);
+      bool per_row =
+          space.ok() && space.value().kind == IterationSpace::Row && space.value().p == mine;
+      if (!per_row) {
+        std::vector<Op*> path = path_to_reduction(op, elements);
+        if (!path.empty())
+          joining = path;
+        else if (!is_cheap(op))
+          return fmt::format("{} has {} elements and would be computed {} times", op.name(), mine,
+                             mine > 0 ? elements / mine : 0);
+      }
+    }
+    std::vector<Op*> members = g.ops;
+    members.insert(members.end(), joining.begin(), joining.end());
+    std::sort(members.begin(), members.end(),
+              [](const Op* a, const Op* b) { return a->position() < b->position(); });
+    if (auto reason = refuse(members)) return reason;
+    std::unordered_set<const Op*> inside(members.begin(), members.end());
+    for (Op* j : joining) {
+      std::vector<Op*> users;
+      readers(*j, users);
+      for (Op* u : users)
+        if (!inside.contains(u) && (group_of(*u) || !is_kernel(*u)) && reaches(u, &g))
+          return fmt::format("{} also feeds an op that the kernel waits for", j->name());
+    }
+    g.ops = std::move(members);
+    for (Op* j : joining) group_of_[j] = &g;
+    return std::nullopt;
+  }
+
+  void visit(Op& op) {
+    if (!is_kernel(op) || copied(op) || group_of(op)) return;
+    std::vector<Op*> users;
+    readers(op, users);
+    std::vector<Group*> candidates;
+    bool hard = false;
+    for (size_t r = 0; r < op.num_results(); ++r) hard = hard || graph_.is_output(op.result(r));
+    std::sort(users.begin(), users.end(),
+              [](const Op* a, const Op* b) { return a->position() < b->position(); });
+    for (Op* u : users) {
+      Group* g = group_of(*u);
+      if (!g)
+        hard = true;
+      else if (std::find(candidates.begin(), candidates.end(), g) == candidates.end())
+        candidates.push_back(g);
+    }
+    if (!off_ && !hard && candidates.size() > 1 && is_cheap(op) && large_operands(op) <= 1) {
+      copied_.insert(&op);
+      bool fits = std::all_of(candidates.begin(), candidates.end(),
+                              [&](Group* g) { return !refuse(g->ops).has_value(); });
+      if (fits) {
+        context_.remark(op.loc(),
+                        fmt::format("copied: {} into {} kernels instead of storing {} bytes",
+                                    op.name(), candidates.size(), op.result().type().bytes()));
+        return;
+      }
+      copied_.erase(&op);
+    }
+    if (!off_) {
+      std::string declined;
+      for (Group* g : candidates) {
+        auto reason = try_join(op, *g);
+        if (!reason) return;
+        if (declined.empty())
+          declined =
+              fmt::format("not fused: {} into {}: {}", op.name(), g->ops.back()->name(), *reason);
+      }
+      if (!declined.empty()) context_.remark(op.loc(), declined);
+    }
+    groups_.push_back(std::make_unique<Group>());
+    groups_.back()->ops.push_back(&op);
+    group_of_[&op] = groups_.back().get();
+  }
+
+  // ---- groups side by side
+
+  // Merges groups over the same space that read the same large value.
+  void merge_siblings() {
+    ValueMap<std::vector<Group*>> readers_of;
+    std::vector<Value> order;
+    for (const auto& g : groups_) {
+      std::vector<Op*> body = body_ops(g->ops);
+      std::unordered_set<const Op*> inside(body.begin(), body.end());
+      std::unordered_set<Value, ValueHash> seen;
+      for (Op* op : body)
+        for (Value v : op->operands()) {
+          if (!v || (v.op() && inside.contains(v.op())) || !seen.insert(v).second) continue;
+          auto& list = readers_of[v];
+          if (list.empty()) order.push_back(v);
+          list.push_back(g.get());
+        }
+    }
+    for (Value v : order) {
+      auto& list = readers_of[v];
+      for (size_t i = 0; i < list.size(); ++i)
+        for (size_t j = i + 1; j < list.size(); ++j) {
+          Group *a = current(list[i]), *b = current(list[j]);
+          if (a == b || !worth_merging(v, *a, *b)) continue;
+          if (reaches(a->ops.front(), b) || reaches(b->ops.front(), a)) continue;
+          std::vector<Op*> members = a->ops;
+          members.insert(members.end(), b->ops.begin(), b->ops.end());
+          std::sort(members.begin(), members.end(),
+                    [](const Op* x, const Op* y) { return x->position() < y->position(); });
+          if (refuse(members)) continue;
+          for (Op* op : b->ops) group_of_[op] = a;
+          a->ops = std::move(members);
+          b->merged_away = true;
+          merged_into_[b] = a;
+        }
+    }
+  }
+  Group* current(Group* g) const {
+    for (auto it = merged_into_.find(g); it != merged_into_.end(); it = merged_into_.find(g))
+      g = it->second;
+    return g;
+  }
+  bool worth_merging(Value shared, const Group& a, const Group& b) const {
+    auto space = [&](const Group& g) {
+      std::vector<Op*> body = body_ops(g.ops);
+      std::vector<const Op*> ops(body.begin(), body.end());
+      return iteration_space(ops, results_of(g.ops));
+    };
+    auto x = space(a), y = space(b);
+    if (!x.ok() || !y.ok() || x.value().kind != y.value().kind) return false;
+    if (x.value().p != y.value().p || x.value().q != y.value().q || x.value().r != y.value().r)
+      return false;
+    int64_t work = x.value().p * std::max(x.value().q, x.value().r);
+    return shared.type().elements() * 2 >= work;
+  }
+
+  // ---- writing the result
+
+  void emit() {
+    // Units in an order that respects all edges and otherwise follows the last op of each.
+    struct Unit {
+      Group* group = nullptr;
+      Op* op = nullptr;
+      int64_t key = 0;
+      int waiting = 0;
+      std::vector<size_t> next;
+    };
+    std::vector<Unit> units;
+    std::unordered_map<const Group*, size_t> unit_of_group;
+    std::unordered_map<const Op*, size_t> unit_of_op;
+    for (Op& op : graph_) {
+      Group* g = group_of(op);
+      if (!g && copied(op)) continue;
+      if (g) {
+        auto [it, fresh] = unit_of_group.emplace(g, units.size());
+        if (fresh) units.push_back({g, nullptr, 0, 0, {}});
+        units[it->second].key = op.position();
+        unit_of_op[&op] = it->second;
+      } else {
+        unit_of_op[&op] = units.size();
+        units.push_back({nullptr, &op, op.position(), 0, {}});
+      }
+    }
+    for (size_t u = 0; u < units.size(); ++u) {
+      std::vector<Op*> users;
+      if (units[u].group) {
+        for (Op* op : units[u].group->ops) readers(*op, users);
+      } else {
+        readers(*units[u].op, users);
+      }
+      std::set<size_t> next;
+      for (Op* user : users) next.insert(unit_of_op.at(user));
+      next.erase(u);
+      units[u].next.assign(next.begin(), next.end());
+      for (size_t n : next) ++units[n].waiting;
+    }
+    std::vector<Op*> old;
+    for (Op& op : graph_)
+      if (group_of(op) || copied(op)) old.push_back(&op);
+    using Item = std::pair<int64_t, size_t>;
+    std::priority_queue<Item, std::vector<Item>, std::greater<>> ready;
+    for (size_t u = 0; u < units.size(); ++u)
+      if (units[u].waiting == 0) ready.push({units[u].key, u});
+    std::vector<size_t> sequence;
+    while (!ready.empty()) {
+      size_t u = ready.top().second;
+      ready.pop();
+      sequence.push_back(u);
+      for (size_t n : units[u].next)
+        if (--units[n].waiting == 0) ready.push({units[n].key, n});
+    }
+    SINTER_CHECK(sequence.size() == units.size(), "fuse made a cycle in @{}", graph_.name());
+    // Positions serve as sort keys until every body is made.
+    struct Plan {
+      Unit* unit;
+      std::vector<Op*> body;
+      std::vector<Value> results;
+    };
+    std::vector<Plan> plans;
+    for (size_t u : sequence) {
+      Plan plan{&units[u], {}, {}};
+      if (plan.unit->group) {
+        plan.body = body_ops(plan.unit->group->ops);
+        plan.results = results_of(plan.unit->group->ops);
+        // A result that nothing reads is dead; it keeps its kernel all the same.
+        if (plan.results.empty()) plan.results.push_back(plan.unit->group->ops.back()->result());
+      }
+      plans.push_back(std::move(plan));
+    }
+    for (Plan& plan : plans) {
+      if (plan.unit->op)
+        graph_.move_before(*plan.unit->op, nullptr);
+      else
+        write_group(*plan.unit->group, plan.body, plan.results);
+    }
+    for (size_t i = old.size(); i-- > 0;) graph_.erase(*old[i]);
+  }
+
+  void write_group(const Group& g, const std::vector<Op*>& body,
+                   const std::vector<Value>& results) {
+    Module& module = graph_.module();
+    std::string name = module.unique_graph_name(stem(body));
+    Graph& callee = module.add_graph(name);
+    ValueMap<Value> map;
+    std::vector<Value> inputs;
+    std::unordered_set<const Op*> inside(body.begin(), body.end());
+    double before = 0;
+    for (Op* op : body) {
+      std::vector<Value> operands;
+      for (Value v : op->operands()) {
+        if (v && !map.contains(v)) {
+          SINTER_CHECK(!v.op() || !inside.contains(v.op()), "a body is out of order");
+          map[v] = callee.add_input(fmt::format("in{}", inputs.size()), v.type());
+          inputs.push_back(v);
+        }
+        operands.push_back(v ? map.at(v) : Value());
+      }
+      OpInit init;
+      init.attrs = op->raw_attrs();
+      init.operands = std::move(operands);
+      Op& copy = callee.create(op->def(), std::move(init));
+      for (size_t r = 0; r < op->num_results(); ++r) map[op->result(r)] = copy.result(r);
+      if (!copied(*op)) before += op->def().cost(*op).bytes;
+    }
+    for (size_t i = 0; i < results.size(); ++i)
+      callee.add_output(fmt::format("out{}", i), map.at(results[i]));
+    // Equal bodies are one graph: layers share their kernels.
+    std::string text = print(callee);
+    text.erase(0, text.find('('));
+    auto [it, fresh] = bodies_.emplace(text, name);
+    if (!fresh) module.erase_graph(callee);
+
+    Op& root = *g.ops.back();
+    OpInit init;
+    init.operands = inputs;
+    init.loc = root.loc();
+    init.from = root.from();
+    init.callee = it->second;
+    init.segment = root.segment();
+    Op& fused = graph_.create(OpRegistry::get().at("fusion"), std::move(init));
+    std::vector<SourceLocation> with;
+    for (Op* op : g.ops)
+      if (op->loc().known() && !(op->loc() == root.loc()) &&
+          std::find(with.begin(), with.end(), op->loc()) == with.end())
+        with.push_back(op->loc());
+    fused.set_with(std::move(with));
+    for (size_t i = 0; i < results.size(); ++i) {
+      fused.result(i).set_name(results[i].name());
+      results[i].replace_all_uses_with(fused.result(i));
+    }
+    if (g.ops.size() > 1)
+      context_.remark(root.loc(),
+                      fmt::format("fused: {} ops into @{}: {:.0f} bytes moved instead of {:.0f}",
+                                  g.ops.size(), it->second, fused.def().cost(fused).bytes, before));
+  }
+
+  // "mul_exp_sum": the first ops that compute something.
+  static std::string stem(const std::vector<Op*>& body) {
+    std::string out;
+    for (const Op* op : body) {
+      OpKind kind = op->def().kind;
+      if (kind == OpKind::View || kind == OpKind::Source) continue;
+      if (out.size() + op->name().size() > 40) break;
+      out += (out.empty() ? "" : "_") + std::string(op->name());
+    }
+    return out.empty() ? std::string(body.back()->name()) : out;
+  }
+
+  Graph& graph_;
+  PassContext& context_;
+  std::map<std::string, std::string>& bodies_;
+  bool off_;
+  std::unordered_set<const Op*> copied_, kept_;
+  std::unordered_map<const Op*, Group*> group_of_;
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::unordered_map<Group*, Group*> merged_into_;
+};
+
+}  // namespace
+
+void run_fuse(Module& module, PassContext& context) {
+  std::unordered_set<std::string> callees;
+  std::vector<Graph*> graphs;
+  for (const auto& g : module.graphs())
+    for (Op& op : *g)
+      if (!op.callee().empty()) callees.insert(op.callee());
+  for (const auto& g : module.graphs())
+    if (!callees.contains(g->name())) graphs.push_back(g.get());
+  std::map<std::string, std::string> bodies;  // text to name
+  for (Graph* g : graphs) Fuser(*g, context, bodies, context.has_option("off")).run();
+}
+
+}  // namespace sinter

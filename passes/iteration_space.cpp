@@ -1,0 +1,180 @@
+#include <sinter/ir/op_def.h>
+#include <sinter/passes/iteration_space.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace sinter {
+namespace {
+
+enum TraceAxis : int { kAll = 0, kRow = 1, kReduced = 2 };
+
+bool mentions(const IndexExpr& e, int axis) {
+  std::vector<int> axes;
+  e.collect_axes(axes);
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+struct Declined {
+  std::string reason;
+};
+
+// Follows every access from the results down, checking that each reduction is read where its rows
+// or columns stand in the kernel.
+class Tracer {
+ public:
+  Tracer(std::span<const Op* const> ops, const IterationSpace& space) : space_(space) {
+    members_.insert(ops.begin(), ops.end());
+  }
+
+  void value(Value v, std::vector<IndexExpr> at) {
+    const Op* op = v.op();
+    if (op == nullptr || !members_.contains(op)) return;
+    uint64_t h = std::hash<const void*>()(v.id());
+    for (const IndexExpr& e : at) h = h * 0x9e3779b97f4a7c15ULL + e.hash();
+    if (!seen_.insert(h).second) return;
+    OpKind kind = op->def().kind;
+    if (kind == OpKind::Reduce || kind == OpKind::Scatter) reduction(*op, at);
+    if (kind == OpKind::Pointwise && op->def().scalar) {
+      for (Value operand : op->operands()) value(operand, at);
+      return;
+    }
+    Body body(*this, *op);
+    op->def().body(*op, static_cast<size_t>(v.index()), at, body);
+  }
+
+ private:
+  void reduction(const Op& op, const std::vector<IndexExpr>& at) {
+    int axis = space_.kind == IterationSpace::Row ? kRow : kReduced;
+    for (const IndexExpr& e : at) {
+      if (mentions(e, axis))
+        throw Declined{
+            fmt::format("the result of {} is read along the axis it reduces", op.name())};
+      if (mentions(e, kReduced))
+        throw Declined{fmt::format("{} is reduced inside another reduction", op.name())};
+    }
+  }
+
+  class Body : public BodyBuilder {
+   public:
+    Body(Tracer& tracer, const Op& op) : t_(tracer), op_(op) {}
+    BodyNode operand(size_t i, std::vector<IndexExpr> at, const Guard& guard, Cell) override {
+      if (!guard.never) t_.value(op_.operand(i), std::move(at));
+      return {};
+    }
+    BodyNode scalar(const ScalarFn&, std::span<const BodyNode>) override { return {}; }
+    BodyNode literal(DType, Cell) override { return {}; }
+    BodyNode index(const IndexExpr&, DType) override { return {}; }
+    BodyNode guard(const Guard&) override { return {}; }
+    BodyNode reduce(Fn, int64_t extent, ReduceOrder,
+                    const std::function<BodyNode(const IndexExpr&)>& element) override {
+      bool row = t_.space_.kind == IterationSpace::Row;
+      int64_t want = row ? t_.space_.q : t_.space_.r;
+      if (row || t_.reduced_) {
+        if (extent != want)
+          throw Declined{
+              fmt::format("{} reduces {} elements, the kernel {}", op_.name(), extent, want)};
+      } else {
+        t_.space_.r = extent;
+        t_.reduced_ = true;
+      }
+      return element(IndexExpr::axis(row ? kRow : kReduced, extent));
+    }
+    BodyNode random(RandomKind, uint32_t, std::span<const BodyNode>, const IndexExpr&) override {
+      return {};
+    }
+    IndexExpr gathered(BodyNode, int64_t low, int64_t high) override {
+      return IndexExpr::gathered(t_.gathered_++, low, high);
+    }
+    BodyNode check(BodyNode, int64_t, int64_t, std::optional<int64_t>, const IndexExpr&) override {
+      return {};
+    }
+
+   private:
+    Tracer& t_;
+    const Op& op_;
+  };
+
+ public:
+  IterationSpace space_;
+
+ private:
+  std::unordered_set<const Op*> members_;
+  std::unordered_set<uint64_t> seen_;
+  int gathered_ = 0;
+  bool reduced_ = false;
+};
+
+int64_t lanes_of(const Op& op) {
+  for (const AttrSchema::Item& item : op.def().schema.items)
+    if (item.name == "lanes") return std::get<int64_t>(op.attr("lanes"));
+  return 0;
+}
+
+// Orders must agree within a kernel: they fix which lane adds which element.
+std::pair<int64_t, int64_t> order_of(const Op& op) {
+  int64_t vector = 0;
+  for (const AttrSchema::Item& item : op.def().schema.items)
+    if (item.name == "vector") vector = std::get<int64_t>(op.attr("vector"));
+  return {std::max<int64_t>(lanes_of(op), 1), std::max<int64_t>(vector, 1)};
+}
+
+}  // namespace
+
+Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
+                                       std::span<const Value> results) {
+  auto declined = [](std::string reason) { return Diagnostic{{}, std::move(reason)}; };
+  int64_t most = 0, least = INT64_MAX;
+  for (Value v : results) {
+    most = std::max(most, v.type().elements());
+    least = std::min(least, v.type().elements());
+  }
+  const Op* reduction = nullptr;
+  bool lanes = false;
+  for (const Op* op : ops) {
+    OpKind kind = op->def().kind;
+    if (kind != OpKind::Reduce && kind != OpKind::Scatter) continue;
+    if (reduction && order_of(*op) != order_of(*reduction))
+      return declined("its reductions add up in different orders");
+    if (!reduction) reduction = op;
+    lanes = lanes || lanes_of(*op) > 1;
+  }
+  IterationSpace space;
+  space.p = most;
+  if (!reduction) {
+    if (least != most) return declined(fmt::format("results have {} and {} elements", least, most));
+  } else {
+    int64_t rows = reduction->result().type().elements();
+    bool row = reduction->def().kind == OpKind::Reduce && (lanes || most > rows);
+    if (row) {
+      int64_t input = reduction->operand(0).type().elements();
+      space.kind = IterationSpace::Row;
+      space.p = rows;
+      space.q = space.r = rows > 0 ? input / rows : 1;
+      for (Value v : results)
+        if (int64_t n = v.type().elements(); n != rows && n != rows * space.q)
+          return declined(
+              fmt::format("a result has {} elements, the rows are {} x {}", n, rows, space.q));
+    } else {
+      space.kind = IterationSpace::Column;
+      if (least != most || most != rows)
+        return declined(
+            fmt::format("results have {} to {} elements, its reduction {}", least, most, rows));
+    }
+  }
+  Tracer tracer(ops, space);
+  IndexExpr all = IndexExpr::axis(kAll, space.p), row = IndexExpr::axis(kRow, space.q);
+  try {
+    for (Value v : results) {
+      bool per_row =
+          space.kind == IterationSpace::Row && v.type().elements() == space.p && space.q != 1;
+      IndexExpr linear = per_row ? all : all * space.q + row;
+      tracer.value(v, delinearize(linear, v.shape()));
+    }
+  } catch (const Declined& d) {
+    return declined(d.reason);
+  }
+  return tracer.space_;
+}
+
+}  // namespace sinter

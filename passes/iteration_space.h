@@ -1,0 +1,31 @@
+#pragma once
+// The iteration space of a set of ops that shall become one kernel: fuse forms sets that have one,
+// and code generation reads it from the finished body.
+//
+//   pointwise   p x q elements, every result has as many
+//   row         p rows of q elements; reductions run over whole rows and read their input so that
+//               row p's elements are exactly those that the kernel's row p visits; results have
+//               p*q or p elements
+//   column      p x q results, each a serial reduction over r elements
+
+#include <sinter/ir/graph.h>
+
+#include <span>
+#include <string>
+
+namespace sinter {
+
+struct IterationSpace {
+  enum Kind : uint8_t { Pointwise, Row, Column };
+  Kind kind = Pointwise;
+  int64_t p = 1;  // pointwise and column: all results, q = 1; how to split them is codegen's choice
+  int64_t q = 1;
+  int64_t r = 1;  // elements reduced: q for rows
+};
+
+// The space of `ops` (in order; none calls a graph) with `results`, values that they define and
+// that are stored. Fails with the reason when they cannot share one kernel.
+Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
+                                       std::span<const Value> results);
+
+}  // namespace sinter
