@@ -8,6 +8,7 @@
 //   Program           compiles a model and runs its graphs
 
 #include <sinter/frontends/dsl/model.h>
+#include <sinter/frontends/dsl/optimizer.h>
 #include <sinter/frontends/dsl/program.h>
 #include <sinter/frontends/nn/gpt.h>
 #include <sinter/frontends/nn/layers.h>

@@ -30,7 +30,10 @@ Bindings Program::run(std::string_view graph, Bindings inputs) {
   if (g == nullptr) throw Error(fmt::format("there is no graph @{}", graph));
   uint32_t& count = runs_.try_emplace(std::string(graph), 0).first->second;
   auto fill = [&](const char* name, auto&& make) {
-    if (g->find_input(name) && !inputs.contains(name)) inputs.emplace(name, make());
+    if (!g->find_input(name))
+      inputs.erase(name);
+    else if (!inputs.contains(name))
+      inputs.emplace(name, make());
   };
   fill("seed", [&] { return seed_tensor(seed_); });
   fill("step", [&] { return Tensor::scalar(count); });

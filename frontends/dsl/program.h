@@ -6,7 +6,7 @@
 //   Bindings out = program.run("step", {{"x", x}, {"lr", Tensor::scalar(1e-3f)}});
 //
 // Inputs that are not given follow the convention: `seed` is that of init, `step` counts this
-// graph's runs from 0, `offset` is 0.
+// graph's runs from 0, `offset` is 0. These three may be given to graphs that do not take them.
 
 #include <sinter/frontends/dsl/model.h>
 #include <sinter/runtime/executable.h>

@@ -1,0 +1,172 @@
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+
+using namespace sinter;
+
+namespace {
+
+// Flags of a later version: known, so that a script that uses them gets a plain answer.
+constexpr const char* kNotYet[] = {"--accumulate", "--clip", "--memory", "--tune", "--resume"};
+
+void add_flags(CLI::App& app, Options& o) {
+  app.add_option("--model", o.model, "a preset: tiny, small, gpt2-124m, tinyllama-1.1b, qwen3-0.6b")
+      ->group("Model");
+  auto size = [&](const char* flag, std::optional<int64_t>& value, const char* text) {
+    app.add_option(flag, value, text)->group("Model")->check(CLI::PositiveNumber);
+  };
+  size("--layers", o.layers, "transformer blocks");
+  size("--heads", o.heads, "attention heads");
+  size("--kv-heads", o.kv_heads, "key and value heads; a divisor of --heads");
+  size("--width", o.width, "of the residual stream");
+  size("--head-dim", o.head_dim, "of one head; width / heads if not given");
+  size("--vocab", o.vocab, "tokens; a byte is one");
+  size("--context", o.context, "tokens of a sequence");
+  app.add_option("--dropout", o.dropout, "share of activations dropped")
+      ->group("Model")
+      ->check(CLI::Range(0.0, 0.99));
+
+  auto training = [&](const char* flag, auto& value, const char* text) {
+    return app.add_option(flag, value, text)->group("Training");
+  };
+  training("--data", o.data, "a file, or a folder of sources; sinter's own sources if not given");
+  training("--batch", o.batch, "sequences a step")->check(CLI::PositiveNumber);
+  training("--steps", o.steps, "training steps")->check(CLI::PositiveNumber);
+  training("--lr", o.lr, "peak learning rate")->check(CLI::PositiveNumber);
+  training("--schedule", o.schedule, "constant, cosine, linear or wsd")
+      ->check(CLI::IsMember({"constant", "cosine", "linear", "wsd"}));
+  training("--warmup", o.warmup, "steps up to the peak")->check(CLI::NonNegativeNumber);
+  training("--decay-steps", o.decay_steps, "steps of the schedule's descent")
+      ->check(CLI::PositiveNumber);
+  training("--weight-decay", o.weight_decay, "decoupled, of weights with two axes")
+      ->check(CLI::NonNegativeNumber);
+  training("--seed", o.seed, "of weights, batches, dropout and the sample");
+  training("--device", o.device, "auto, cuda, cpu or reference")
+      ->check(CLI::IsMember({"auto", "cuda", "cpu", "reference"}));
+  training("--out", o.out, "folder for metrics and checkpoints; nothing is written without it");
+  training("--save-every", o.save_every, "steps between checkpoints")->check(CLI::PositiveNumber);
+  training("--eval-every", o.eval_every, "steps between evaluations")->check(CLI::PositiveNumber);
+  app.add_flag("--eval", o.eval, "load the checkpoint of --out, print its loss and stop")
+      ->group("Training");
+  training("--sample", o.sample, "bytes of text to write at the end")
+      ->check(CLI::NonNegativeNumber);
+}
+
+// Flags of which some values, or none, work yet.
+struct Later {
+  std::string dtype = "f32", recompute = "none", attention = "auto";
+  std::vector<std::string> none[std::size(kNotYet)];
+};
+
+void add_later(CLI::App& app, Later& later) {
+  app.add_option("--dtype", later.dtype, "f32")->group("Training");
+  app.add_option("--recompute", later.recompute, "none, or block: less memory, more work")
+      ->group("Training");
+  app.add_option("--attention", later.attention, "auto or composed")->group("Training");
+  for (size_t i = 0; i < std::size(kNotYet); ++i)
+    app.add_option(kNotYet[i], later.none[i], "not yet")->group("")->expected(0, -1);
+}
+
+void refuse_later(const CLI::App& app, const Later& later) {
+  auto one_of = [](const std::string& value, std::initializer_list<const char*> known) {
+    return std::find(known.begin(), known.end(), value) != known.end();
+  };
+  auto check = [&](const char* flag, const std::string& value,
+                   std::initializer_list<const char*> works,
+                   std::initializer_list<const char*> planned) {
+    if (one_of(value, works)) return;
+    if (planned.size() == 0 || one_of(value, planned))
+      throw Error(fmt::format("{}: not yet", flag));
+    throw Error(fmt::format("{}: unknown value '{}'", flag, value));
+  };
+  for (const char* flag : kNotYet)
+    if (app.count(flag) > 0) throw Error(fmt::format("{}: not yet", flag));
+  check("--dtype", later.dtype, {"f32"}, {"bf16", "f16"});
+  check("--attention", later.attention, {"auto", "composed"}, {"flash"});
+  bool bytes = !later.recompute.empty() && std::isdigit(later.recompute[0]);
+  check("--recompute", bytes ? "sqrt" : later.recompute, {"none", "block"}, {"sqrt"});
+}
+
+void check_names(const Options& o) {
+  if (!o.model.empty() && !nn::gpt_preset(o.model))
+    throw Error(fmt::format("--model: unknown preset '{}'; there are {}", o.model,
+                            fmt::join(nn::gpt_preset_names(), ", ")));
+  if (o.eval && o.out.empty()) throw Error("--eval: give the folder of the model with --out");
+}
+
+// What a device trains in a minute or two, when nothing else is asked for.
+Plan default_plan(DeviceKind device) {
+  Plan plan;
+  plan.config.model = *nn::gpt_preset("tiny");
+  switch (device) {
+    case DeviceKind::Cuda:
+      plan.config.model = *nn::gpt_preset("small");
+      plan.config.batch = 64;
+      plan.rate = {.peak = 1e-3, .steps = 2000, .warmup = 100};
+      break;
+    case DeviceKind::Cpu:
+      plan.config.batch = 16;
+      plan.rate = {.peak = 3e-3, .steps = 1200, .warmup = 60};
+      break;
+    default:  // op by op: enough to see it learn
+      plan.config.model.layers = 2;
+      plan.config.model.heads = 2;
+      plan.config.model.width = 32;
+      plan.config.model.context = 64;
+      plan.config.batch = 8;
+      plan.rate = {.peak = 5e-3, .steps = 200, .warmup = 20};
+      break;
+  }
+  return plan;
+}
+
+}  // namespace
+
+bool parse_options(int argc, const char* const* argv, Options& options) {
+  CLI::App app("Trains a GPT on bytes and writes a sample of what it learnt.", "train_gpt");
+  Later later;
+  add_flags(app, options);
+  add_later(app, later);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return false;
+  } catch (const CLI::ParseError& e) {
+    throw Error(e.what());
+  }
+  refuse_later(app, later);
+  options.recompute_blocks = later.recompute == "block";
+  check_names(options);
+  return true;
+}
+
+Plan plan_for(const Options& o, DeviceKind device) {
+  Plan plan = default_plan(device);
+  nn::GptConfig& m = plan.config.model;
+  if (!o.model.empty()) m = *nn::gpt_preset(o.model);
+  auto set = [](auto& to, const auto& from) {
+    if (from) to = *from;
+  };
+  // The feed-forward part follows the width unless a preset's own width stays.
+  if (o.width) m.hidden = 0;
+  set(m.layers, o.layers);
+  set(m.heads, o.heads);
+  set(m.kv_heads, o.kv_heads);
+  set(m.width, o.width);
+  set(m.head_dim, o.head_dim);
+  set(m.vocab, o.vocab);
+  set(m.context, o.context);
+  set(m.dropout, o.dropout);
+  m.recompute_blocks = o.recompute_blocks;
+  m.check();
+  plan.config.weight_decay = o.weight_decay;
+  plan.config.seed = o.seed;
+  set(plan.config.batch, o.batch);
+  set(plan.rate.peak, o.lr);
+  set(plan.rate.steps, o.steps);
+  plan.rate.warmup = o.warmup.value_or(std::min(plan.rate.warmup, plan.rate.steps / 10));
+  plan.rate.schedule = *train::parse_schedule(o.schedule);
+  plan.rate.decay_steps = o.decay_steps;
+  return plan;
+}

@@ -1,0 +1,157 @@
+#include <sinter/frontends/dsl/optimizer.h>
+#include <sinter/frontends/train/trainer.h>
+#include <sinter/ir/ops.h>
+#include <sinter/ir/philox.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace sinter::train {
+namespace {
+
+// The end of every schedule, as a share of the peak.
+constexpr double kFinalShare = 0.1;
+// Apart from the sites of a module, which are numbered from 0.
+constexpr uint32_t kSampleSite = 0xFFFFFFFEu;
+
+Value flat_targets(const Scope& g, const TrainConfig& c) {
+  TensorType type = i32({c.batch, c.model.context});
+  return reshape(g.input("targets", type), {type.elements()});
+}
+
+// An index drawn from softmax(logits / temperature); the largest logit at temperature 0.
+int64_t draw(const float* logits, int64_t count, double temperature, double uniform) {
+  const float* best = std::max_element(logits, logits + count);
+  if (temperature <= 0) return best - logits;
+  std::vector<double> weights(static_cast<size_t>(count));
+  double total = 0;
+  for (int64_t i = 0; i < count; ++i)
+    total += weights[static_cast<size_t>(i)] =
+        std::exp((static_cast<double>(logits[i]) - static_cast<double>(*best)) / temperature);
+  double left = uniform * total;
+  for (int64_t i = 0; i < count; ++i)
+    if ((left -= weights[static_cast<size_t>(i)]) < 0) return i;
+  return best - logits;
+}
+
+}  // namespace
+
+std::optional<Schedule> parse_schedule(std::string_view name) {
+  if (name == "constant") return Schedule::Constant;
+  if (name == "cosine") return Schedule::Cosine;
+  if (name == "linear") return Schedule::Linear;
+  if (name == "wsd") return Schedule::Wsd;
+  return std::nullopt;
+}
+
+double LearningRate::at(int64_t step) const {
+  if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
+  int64_t begin = warmup, length = decay_steps > 0 ? decay_steps : steps - warmup;
+  if (schedule == Schedule::Wsd) {
+    if (decay_steps == 0) length = steps / 5;
+    begin = std::max(warmup, steps - length);
+  }
+  double done = std::clamp(
+      static_cast<double>(step - begin) / static_cast<double>(std::max<int64_t>(length, 1)), 0.0,
+      1.0);
+  switch (schedule) {
+    case Schedule::Constant:
+      return peak;
+    case Schedule::Cosine:
+      done = 0.5 - 0.5 * std::cos(std::numbers::pi * done);
+      break;
+    case Schedule::Linear:
+    case Schedule::Wsd:
+      break;
+  }
+  return peak * (1 - (1 - kFinalShare) * done);
+}
+
+std::unique_ptr<Model> build_gpt(const TrainConfig& c) {
+  auto model = std::make_unique<Model>();
+  TensorType tokens = i32({c.batch, c.model.context});
+
+  Scope step = model->graph("step", Mode::Training);
+  Value logits = nn::gpt(step, step.input("ids", tokens), c.model);
+  Value loss = cross_entropy(logits, flat_targets(step, c)).loss.named("loss");
+  step.output("loss", loss);
+  minimize(loss, step.parameters(), AdamW{.beta2 = 0.95, .weight_decay = c.weight_decay});
+
+  Scope eval = model->graph("eval");
+  logits = nn::gpt(eval, eval.input("ids", tokens), c.model);
+  CrossEntropy judged = cross_entropy(logits, flat_targets(eval, c), -100, "sum");
+  eval.output("loss_sum", judged.loss);
+  eval.output("count", judged.count);
+
+  Scope sample = model->graph("sample");
+  Value ids = sample.input("ids", i32({1, c.model.context}));
+  sample.output("logits", nn::gpt(sample, ids, c.model, sample.input("position", i32({1}))));
+  return model;
+}
+
+GptTrainer::GptTrainer(const TrainConfig& config, const CompileOptions& options)
+    : config_(config), model_(build_gpt(config)), program_(*model_, options) {}
+
+GptTrainer::StepResult GptTrainer::step(const data::Batch& batch, int64_t step, double lr) {
+  Bindings out = program_.run("step", {{"ids", batch.ids},
+                                       {"targets", batch.targets},
+                                       {"lr", Tensor::scalar(static_cast<float>(lr))},
+                                       {"step", Tensor::scalar(static_cast<uint32_t>(step))}});
+  auto value = [&](const char* name) {
+    auto it = out.find(name);
+    return it == out.end() ? 0.0 : it->second.at(0);
+  };
+  return {value("loss"), value("grad_norm")};
+}
+
+double GptTrainer::validate(const data::ByteText& text) {
+  double total = 0;
+  int64_t count = 0;
+  for (int64_t i = 0; i < text.validation_batches(config_.batch); ++i) {
+    data::Batch batch = text.validation_batch(config_.batch, i);
+    Bindings out = program_.run("eval", {{"ids", batch.ids}, {"targets", batch.targets}});
+    total += out.at("loss_sum").at(0);
+    count += static_cast<int64_t>(out.at("count").at(0));
+  }
+  return count == 0 ? 0 : total / static_cast<double>(count);
+}
+
+std::string GptTrainer::sample(std::string_view prompt, int64_t count, double temperature,
+                               uint64_t seed) {
+  SINTER_CHECK(!prompt.empty(), "a prompt must have a byte");
+  int64_t context = config_.model.context;
+  std::string text(prompt);
+  RandomStream stream{
+      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)}, 0, kSampleSite, 0};
+  for (int64_t i = 0; i < count; ++i) {
+    // The window moves by steps of a quarter, so that most tokens see a long past.
+    auto length = static_cast<int64_t>(text.size());
+    int64_t start = 0;
+    if (length > context) {
+      int64_t stride = std::max<int64_t>(context / 4, 1);
+      start = (length - context + stride - 1) / stride * stride;
+      start = std::min(start, length - 1);
+    }
+    Tensor ids(i32({1, context}));
+    for (int64_t k = start; k < length; ++k)
+      ids.as<int32_t>()[k - start] = static_cast<unsigned char>(text[static_cast<size_t>(k)]);
+    Tensor position = Tensor::from<int32_t>({1}, {static_cast<int32_t>(length - 1 - start)});
+    Tensor logits = program_.run("sample", {{"ids", ids}, {"position", position}}).at("logits");
+    Tensor wide = logits.to(DType::F32);
+    double uniform = static_cast<double>(random_uniform(stream, i));
+    // A vocabulary may be larger than a byte; what is no byte is never drawn.
+    int64_t bytes = std::min<int64_t>(wide.size(), 256);
+    text += static_cast<char>(draw(wide.as<float>(), bytes, temperature, uniform));
+  }
+  return text.substr(prompt.size());
+}
+
+std::vector<std::string> GptTrainer::optimizer_names() const {
+  std::vector<std::string> names;
+  for (const State& s : program_.executable().module().states)
+    if (!model_->is_parameter(s.name)) names.push_back(s.name);
+  return names;
+}
+
+}  // namespace sinter::train
