@@ -190,17 +190,6 @@ const Port* Program::find_input(std::string_view name) const {
   return nullptr;
 }
 
-std::vector<const Graph*> entry_graphs(const Module& module) {
-  std::unordered_set<std::string> called;
-  for (const auto& graph : module.graphs())
-    for (Op& op : *graph)
-      if (!op.callee().empty()) called.insert(op.callee());
-  std::vector<const Graph*> entries;
-  for (const auto& graph : module.graphs())
-    if (!called.contains(graph->name())) entries.push_back(graph.get());
-  return entries;
-}
-
 void build_programs(CompiledModule& compiled) {
   compiled.state_bytes = 0;
   for (const State& state : compiled.module->states) {

@@ -9,6 +9,7 @@
 // the state.
 
 #include <sinter/codegen/loops.h>
+#include <sinter/passes/detail/util.h>
 #include <sinter/passes/plan.h>
 #include <sinter/runtime/executable.h>
 
@@ -83,9 +84,6 @@ struct CompiledModule {
 
 // Fills kernels, programs and state layout from module and plans.
 void build_programs(CompiledModule& compiled);
-
-// The graphs of a module that a session can run: those that nothing calls.
-std::vector<const Graph*> entry_graphs(const Module& module);
 
 // The message of the first fault recorded, with its place; null when there is none.
 std::unique_ptr<Diagnostic> first_fault(const Program& program, const FaultSlot* slots);
