@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <sinter/ir/numeric.h>
 #include <sinter/ir/philox.h>
-#include <sinter/tests/codegen/programs.h>
+#include <sinter/tests/codegen/trials.h>
 
 #include <cmath>
 #include <cstring>
@@ -375,4 +375,25 @@ TEST_CASE("interpreter refuses: programs of wrong form") {
     loose.store(l, IndexExpr::axis(5, 8), loose.literal(DType::F32, 1));
   });
   CHECK_MESSAGE_HAS(failure(loose, {out.data()}), "i5 is no loop around this statement");
+}
+
+TEST_CASE("interpreter: constants, conversions, integers, random bits and faults are exact") {
+  for (const char* arch : {"host", "sm_90a"}) {
+    for (Trial& t : all_trials(arch)) {
+      CAPTURE(t.program.symbol);
+      std::vector<void*> buffers;
+      for (auto& bytes : t.inputs) buffers.push_back(bytes.data());
+      std::vector<std::vector<uint8_t>> got;
+      for (auto& bytes : t.outputs) got.emplace_back(bytes.size());
+      for (auto& bytes : got) buffers.push_back(bytes.data());
+      auto faults = no_faults(t.program);
+      interpret(t.program, buffers, faults);
+      CHECK(difference(t, got) == "");
+      REQUIRE(faults.size() == t.faults.size());
+      for (size_t f = 0; f < faults.size(); ++f) {
+        CHECK(faults[f].position == t.faults[f].position);
+        CHECK(faults[f].value == t.faults[f].value);
+      }
+    }
+  }
 }

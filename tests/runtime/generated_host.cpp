@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <sinter/ir/numeric.h>
-#include <sinter/tests/codegen/programs.h>
+#include <sinter/tests/codegen/trials.h>
 #include <sinter/tests/support.h>
 
 #include <cmath>
@@ -205,5 +205,47 @@ TEST_CASE("generated host code: pow within 2 ulp of f64, ends included") {
     CAPTURE(out[i]);
     REQUIRE(same_kind(out[i], static_cast<float>(want)));
     if (std::isfinite(out[i])) REQUIRE(ulps(out[i], want) <= 2.0);
+  }
+}
+
+TEST_CASE("generated host code: constants, conversions, integers, random bits, faults are exact") {
+  if (!have_compiler()) SINTER_SKIP("no C++ compiler");
+  std::vector<Trial> trials = all_trials("host");
+  std::vector<LoopProgram> programs;
+  for (const Trial& t : trials) programs.push_back(t.program);
+  const Unit unit(programs);
+  for (size_t i = 0; i < trials.size(); ++i) {
+    Trial& t = trials[i];
+    CAPTURE(t.program.symbol);
+    std::vector<void*> buffers;
+    for (auto& bytes : t.inputs) buffers.push_back(bytes.data());
+    std::vector<std::vector<uint8_t>> got;
+    for (auto& bytes : t.outputs) got.emplace_back(bytes.size());
+    for (auto& bytes : got) buffers.push_back(bytes.data());
+    const std::vector<FaultSlot> faults = unit.run(buffers, i);
+    CHECK(difference(t, got) == "");
+    REQUIRE(faults.size() == t.faults.size());
+    for (size_t f = 0; f < faults.size(); ++f) {
+      CHECK(faults[f].position == t.faults[f].position);
+      CHECK(faults[f].value == t.faults[f].value);
+    }
+  }
+}
+
+TEST_CASE("generated host code: normal numbers follow Box-Muller") {
+  if (!have_compiler()) SINTER_SKIP("no C++ compiler");
+  const LoopProgram p = elementwise(
+      "normals", "host", 5000, {}, {DType::F32},
+      [&](LoopBuilder& b, const std::vector<Var>&, const IndexExpr& e) {
+        const std::vector<Var> args = {b.literal(DType::U32, 5), b.literal(DType::U32, 6),
+                                       b.literal(DType::U32, 7), b.literal(DType::I64, 3)};
+        return std::vector<Var>{b.random(RandomKind::Normal, 2, args, e)};
+      });
+  std::vector<float> out(5000);
+  Unit({p}).run({out.data()});
+  const RandomStream stream{{5, 6}, 7, 2, 3};
+  for (int64_t i = 0; i < 5000; ++i) {
+    const double want = random_normal<double>(stream, i);
+    CHECK(std::fabs(out[static_cast<size_t>(i)] - want) <= 4e-6 * std::max(1.0, std::fabs(want)));
   }
 }
