@@ -96,7 +96,7 @@ std::vector<PipelineStep> default_pipeline() {
            "order",
            "plan-memory",
        })
-    if (const PassInfo* pass = find_pass(name)) steps.push_back({pass, {}});
+    steps.push_back({&known_pass(name), {}});
   return steps;
 }
 
