@@ -329,7 +329,7 @@ graph @step(%table: f32[4,2], %steps: i32[], %ids: i32[3]) -> (f32[4,2], i32[], 
   for (int32_t bad : {4, -1}) {
     Bindings inputs{{"ids", Tensor::from<int32_t>({3}, {0, bad, bad})}};
     std::string message = error_of([&] { session->run("step", inputs); });
-    CHECK(message == fmt::format("trial.sir:6:3: error: embedding: index {} at position 1 is "
+    CHECK(message == fmt::format("trial.sir:6:8: error: embedding: index {} at position 1 is "
                                  "outside 0..3",
                                  bad));
     CHECK(session->state("table").at(7) == 7);
