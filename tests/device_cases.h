@@ -56,7 +56,7 @@ inline void check_near(const Tensor& got, const Tensor& want, double tolerance =
 
 // Graphs that use each class of kernel, products, and views between them.
 struct Trial {
-  const char* name;
+  std::string name;
   const char* text;
   std::vector<std::pair<std::string, int64_t>> inputs;  // name, fill seed; negative: indices
   int64_t modulus = 1;
@@ -423,7 +423,7 @@ inline void keeps_bits_without(DeviceKind device) {
   Bindings want = run_block(options_for(device));
   REQUIRE(want.size() == 6);
   CHECK(std::isfinite(want.at("l").at(0)));
-  for (const char* pass : {"fuse", "cse", "recompute", "layout", "plan-memory"}) {
+  for (std::string pass : {"fuse", "cse", "recompute", "layout", "plan-memory"}) {
     CAPTURE(pass);
     Bindings got = run_block(options_for(device, {pass}));
     for (const auto& [name, value] : want) {

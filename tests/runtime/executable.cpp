@@ -32,7 +32,7 @@ TEST_CASE("host devices agree with the reference") {
 }
 
 TEST_CASE("CUDA schedules, interpreted, agree with the reference") {
-  for (const char* target : {"sm_80", "sm_90a"}) {
+  for (std::string target : {"sm_80", "sm_90a"}) {
     CAPTURE(target);
     CompileOptions options = options_for(DeviceKind::Interpreter);
     options.target = target;
@@ -99,7 +99,7 @@ TEST_CASE("fuse, cse, recompute, layout and plan-memory change no bit") {
 TEST_CASE("the plan names launches, ops, the user's values and lines") {
   auto executable = compile(*parse(block_text()), options_for(DeviceKind::Interpreter));
   std::string text = executable->plan_text();
-  for (const char* part : {"graph @step", "matmul 40x24x24 f32", "trial.sir:9:", "arena"}) {
+  for (std::string part : {"graph @step", "matmul 40x24x24 f32", "trial.sir:9:", "arena"}) {
     CAPTURE(part);
     CHECK(text.find(part) != std::string::npos);
   }
