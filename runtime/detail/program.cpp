@@ -140,6 +140,10 @@ class ProgramBuilder {
   }
 
   void add_kernel(const Op& op) {
+    bool writes = false;
+    for (size_t i = 0; i < op.num_results(); ++i)
+      writes = writes || op.result(i).type().elements() > 0;
+    if (!writes) return;
     const Kernels::Entry& entry = kernels_.of(op);
     KernelStep step;
     step.kernel = entry.index;
@@ -151,10 +155,7 @@ class ProgramBuilder {
       fault.loc = op.loc();
       program_.faults.push_back(std::move(fault));
     }
-    bool writes = false;
-    for (size_t i = 0; i < op.num_results(); ++i)
-      writes = writes || op.result(i).type().elements() > 0;
-    if (writes) program_.steps.push_back(std::move(step));
+    program_.steps.push_back(std::move(step));
   }
 
   // The updated states, neighbours merged: padding between them may be copied along.
