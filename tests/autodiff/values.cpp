@@ -143,3 +143,47 @@ TEST_CASE("autodiff: AD-21 the values of a very deep graph") {
   CHECK(r[0] == std::vector<double>{42});
   CHECK(r[1] == std::vector<double>{1, 1});
 }
+
+TEST_CASE("autodiff: DR-02 the same mask forward, backward and recomputed") {
+  std::vector<std::vector<Cell>> results[2];
+  for (bool recompute : {false, true}) {
+    Module module;
+    Graph& graph = module.add_graph("main");
+    Value x = graph.add_input("x", {DType::F32, {8, 64, 129}});
+    Value seed = graph.add_input("seed", {DType::U32, {2}});
+    Value step = graph.add_input("step", {DType::U32, {}});
+    Value offset = graph.add_input("offset", {DType::I64, {}});
+    graph.set_current_segment("s");
+    Value y = dropout(transpose(x), seed, step, offset, 0.5);
+    Value squared = y * y;
+    graph.set_current_segment("");
+    graph.add_output("l", sum(squared));
+    graph.add_output("dx", gradients(graph, graph.outputs()[0].value, std::vector{x})[0]);
+    // As an output, the mask would be kept.
+    if (!recompute) graph.add_output("y", transpose(y));
+    PassManager manager;
+    if (!recompute) manager.disabled = {"recompute"};
+    manager.run(module,
+                parse_pipeline("canonicalize,cse,dce,recompute,expand,canonicalize,cse,dce"));
+    bool again = print(graph).find("s.recompute") != std::string::npos;
+    CHECK(again == recompute);
+    std::vector<Tensor> inputs = {Tensor::full(x.type(), 1), Tensor(seed.type()),
+                                  Tensor(step.type()), Tensor(offset.type())};
+    for (const Tensor& t : Reference().run(graph, inputs))
+      results[recompute].push_back(to_cells(t, DType::F64).data);
+  }
+  double kept = 0;
+  const auto& dx = results[0][1];
+  const auto& y = results[0][2];
+  for (size_t i = 0; i < dx.size(); ++i) {
+    // dl/dy is 2 y, and dy/dx is y itself for an input of ones.
+    if (dx[i].f != 2 * y[i].f * y[i].f) FAIL("the gradient has another mask at " << i);
+    kept += y[i].f != 0;
+  }
+  CHECK(kept / static_cast<double>(dx.size()) == doctest::Approx(0.5).epsilon(0.02));
+  for (size_t k = 0; k < 2; ++k) {
+    REQUIRE(results[0][k].size() == results[1][k].size());
+    for (size_t i = 0; i < results[0][k].size(); ++i)
+      if (results[0][k][i].i != results[1][k][i].i) FAIL("recompute changes output " << k);
+  }
+}
