@@ -36,7 +36,7 @@ struct Fusion {
   static std::vector<Sample> samples() {
     Sample one, two;
     one.operands = {{DType::F32, {3, 4}}};
-    two.operands = {{DType::F32, {5}}, {DType::I32, {2}}};
+    two.operands = {{DType::F32, {5}}, {DType::I32, {5}}};
     return {one, two};
   }
 };

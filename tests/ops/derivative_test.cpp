@@ -160,38 +160,4 @@ TEST_CASE("every composite's derivative agrees with that of its expansion") {
   });
 }
 
-TEST_CASE("f32 gradients of every op agree with the f64 reference") {
-  for_each_trial([](Trial& trial) {
-    CAPTURE(trial.name);
-    if (refuses(trial.op->def())) return;
-    for (const auto& output : trial.graph->outputs())
-      if (compute_type(output.value.dtype()) != output.value.dtype()) return;
-    for (Value v : trial.graph->inputs())
-      if (compute_type(v.dtype()) != v.dtype()) return;
-    auto inputs = draw(*trial.graph, trial.sample, 9);
-    size_t count = inputs.size();
-    Value scalar = weigh(*trial.graph, "w");
-    if (!scalar) return;
-    draw_weights(*trial.graph, inputs, 10);
-    FloatInputs wrt = float_inputs(*trial.graph, count);
-    if (wrt.values.empty()) return;
-    auto grads = gradients(*trial.graph, scalar, wrt.values);
-    clear_outputs(*trial.graph);
-    for (Value g : grads) trial.graph->add_output("", g);
-    auto right = Reference({.f64 = true}).run_cells(*trial.graph, inputs);
-    std::vector<Tensor> tensors;
-    for (const auto& t : inputs) tensors.push_back(from_cells(t));
-    for (const Executor& executor : executors()) {
-      CAPTURE(executor.name);
-      auto given = executor.run(*trial.graph, tensors);
-      for (size_t i = 0; i < given.size(); ++i) {
-        CAPTURE(i);
-        size_t where = 0;
-        double d = difference(to_cells(given[i], given[i].dtype()), right[i], where);
-        CHECK(d <= 2e-5);
-      }
-    }
-  });
-}
-
 }  // namespace sinter::test

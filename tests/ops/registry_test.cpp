@@ -3,6 +3,7 @@
 
 #include <sinter/ir/text.h>
 #include <sinter/ir/verifier.h>
+#include <sinter/passes/autodiff.h>
 #include <sinter/tests/ops/trial.h>
 #include <sinter/tests/support.h>
 
@@ -190,33 +191,113 @@ static double tolerance(DType type) {
   }
 }
 
-TEST_CASE("every op on every executor agrees with the f64 reference") {
-  for_each_trial([](Trial& trial) {
-    CAPTURE(trial.name);
-    auto inputs = draw(*trial.graph, trial.sample, 1);
-    std::vector<Tensor> tensors;
-    for (const auto& t : inputs) tensors.push_back(from_cells(t));
-    auto right = Reference({.f64 = true}).run_cells(*trial.graph, inputs);
-    bool narrow = false;
-    for (const auto& type : trial.sample.operands)
-      narrow = narrow || type.dtype == DType::BF16 || type.dtype == DType::F16;
-    for (const Executor& executor : executors()) {
-      CAPTURE(executor.name);
-      auto given = executor.run(*trial.graph, tensors);
-      REQUIRE(given.size() == right.size());
-      for (size_t i = 0; i < given.size(); ++i) {
-        CAPTURE(i);
-        REQUIRE(given[i].type() == trial.op->result(i).type());
-        size_t where = 0;
-        ReferenceTensor cells = to_cells(given[i], given[i].dtype());
-        double d = difference(cells, right[i], where);
-        CAPTURE(where);
-        // Narrow operands may pass through narrow values inside (an embedding gradient, say).
-        double allowed = tolerance(given[i].dtype());
-        if (narrow && is_float(given[i].dtype())) allowed = tolerance(DType::BF16);
-        CHECK(d <= allowed);
+static bool is_narrow(DType type) {
+  return compute_type(type) != type;
+}
+
+// Trials gathered in one module, so that a compiler starts once for many kernels.
+struct Bundle {
+  Module module;
+  std::vector<Job> jobs;
+  std::vector<std::vector<ReferenceTensor>> right;
+  std::vector<std::string> names;
+  std::vector<bool> narrow;  // bf16 or f16 takes part
+
+  void add(const std::string& name, const Graph& graph, std::span<const ReferenceTensor> inputs) {
+    Job job{fmt::format("g{}", jobs.size()), {}};
+    bool any = false;
+    for (const auto& t : inputs) job.inputs.push_back(from_cells(t));
+    for (Value v : graph.inputs()) any = any || is_narrow(v.dtype());
+    for (const auto& o : graph.outputs()) any = any || is_narrow(o.value.dtype());
+    copy_into(module, graph, job.graph);
+    right.push_back(Reference({.f64 = true}).run_cells(graph, inputs));
+    jobs.push_back(std::move(job));
+    names.push_back(name);
+    narrow.push_back(any);
+  }
+
+  void check(size_t i, const std::vector<Tensor>& given) const {
+    CAPTURE(names[i]);
+    const Graph& graph = *module.find(jobs[i].graph);
+    REQUIRE(given.size() == right[i].size());
+    for (size_t k = 0; k < given.size(); ++k) {
+      CAPTURE(graph.outputs()[k].name);
+      REQUIRE(given[k].type() == graph.outputs()[k].value.type());
+      size_t where = 0;
+      double d = difference(to_cells(given[k], given[k].dtype()), right[i][k], where);
+      CAPTURE(where);
+      // What is narrow may pass through narrow values inside (an embedding gradient, say).
+      double allowed = tolerance(given[k].dtype());
+      if (narrow[i] && is_float(given[k].dtype())) allowed = tolerance(DType::BF16);
+      CHECK(d <= allowed);
+    }
+  }
+
+  void run(const Executor& executor) const {
+    CAPTURE(executor.name);
+    std::vector<std::vector<Tensor>> results;
+    try {
+      results = executor.run_all(module, jobs);
+    } catch (const std::exception& e) {
+      std::string message = e.what();
+      FAIL_CHECK(message);
+    }
+    for (size_t i = 0; i < results.size(); ++i) check(i, results[i]);
+    if (!results.empty()) return;
+    // Which one it was.
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      Module alone;
+      Graph& graph = copy_into(alone, *module.find(jobs[i].graph), "alone");
+      try {
+        check(i, executor.run(graph, jobs[i].inputs));
+      } catch (const std::exception& e) {
+        std::string message = names[i] + ": " + e.what();
+        FAIL_CHECK(message);
       }
     }
+  }
+};
+
+// Runs every bundle of what `make` adds for each trial; costly executors take two trials an op.
+static void run_in_bundles(const std::function<void(Bundle&, Trial&)>& make) {
+  for (const Executor& executor : executors()) {
+    auto bundle = std::make_unique<Bundle>();
+    std::string op;
+    int of_op = 0;
+    for_each_trial([&](Trial& trial) {
+      of_op = trial.op->def().name == op ? of_op + 1 : 0;
+      op = trial.op->def().name;
+      if (executor.costly && of_op > 1) return;
+      make(*bundle, trial);
+      if (bundle->jobs.size() < 64) return;
+      bundle->run(executor);
+      bundle = std::make_unique<Bundle>();
+    });
+    if (!bundle->jobs.empty()) bundle->run(executor);
+  }
+}
+
+TEST_CASE("every op on every executor agrees with the f64 reference") {
+  run_in_bundles([](Bundle& bundle, Trial& trial) {
+    bundle.add(trial.name, *trial.graph, draw(*trial.graph, trial.sample, 1));
+  });
+}
+
+TEST_CASE("gradients of every op on every executor agree with the f64 reference") {
+  run_in_bundles([](Bundle& bundle, Trial& trial) {
+    const OpDef& def = trial.op->def();
+    if (!def.vjp && def.vjp_refusal != kThroughExpansion.reason) return;
+    auto inputs = draw(*trial.graph, trial.sample, 9);
+    std::vector<Value> wrt;
+    for (Value v : trial.graph->inputs())
+      if (is_float(v.dtype())) wrt.push_back(v);
+    Value scalar = weigh(*trial.graph, "w");
+    if (!scalar || wrt.empty()) return;
+    draw_weights(*trial.graph, inputs, 10);
+    auto grads = gradients(*trial.graph, scalar, wrt);
+    while (!trial.graph->outputs().empty()) trial.graph->erase_output(0);
+    for (Value g : grads) trial.graph->add_output("", g);
+    bundle.add(trial.name, *trial.graph, inputs);
   });
 }
 

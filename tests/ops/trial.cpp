@@ -1,6 +1,7 @@
 #include <pthread.h>
 #include <sinter/ir/numeric.h>
 #include <sinter/ir/ops.h>
+#include <sinter/runtime/executable.h>
 #include <sinter/tests/ops/trial.h>
 #include <sinter/tests/support.h>
 
@@ -18,8 +19,8 @@ uint64_t hash_of(std::string_view text) {
 }
 
 // A graph to call: each input's square, or its negation for bools.
-Graph& add_callee(Module& module, const Sample& sample) {
-  Graph& callee = module.add_graph("callee");
+Graph& add_callee(Module& module, const Sample& sample, const std::string& name) {
+  Graph& callee = module.add_graph(name);
   for (const TensorType& type : sample.operands) {
     Value x = callee.add_input(fmt::format("a{}", callee.inputs().size()), type);
     callee.add_output("", type.dtype == DType::Bool ? logical_not(x) : mul(x, x));
@@ -95,7 +96,8 @@ Trial make_trial(const OpDef& def, const Sample& sample, size_t number) {
   for (const TensorType& type : sample.operands) trial.name += " " + type.str();
   trial.module = std::make_unique<Module>();
   OpInit init;
-  if (def.has_callee) init.callee = add_callee(*trial.module, sample).name();
+  if (def.has_callee)
+    init.callee = add_callee(*trial.module, sample, fmt::format("callee{}", number)).name();
   trial.graph = &trial.module->add_graph("g");
   for (size_t i = 0; i < sample.operands.size(); ++i) {
     bool absent = std::find(sample.absent.begin(), sample.absent.end(), i) != sample.absent.end();
@@ -119,7 +121,8 @@ void for_each_trial(const std::function<void(Trial&)>& body) {
       try {
         body(trial);
       } catch (const std::exception& e) {
-        FAIL_CHECK(trial.name << ": " << e.what());
+        std::string message = trial.name + ": " + e.what();
+        FAIL_CHECK(message);
       }
     }
   }
@@ -204,11 +207,59 @@ double difference(const ReferenceTensor& given, const ReferenceTensor& right, si
   return worst;
 }
 
+Graph& copy_into(Module& module, const Graph& graph, const std::string& name) {
+  for (Op& op : graph)
+    if (const Graph* callee = graph.module().find(op.callee()))
+      if (module.find(callee->name()) == nullptr) copy_into(module, *callee, callee->name());
+  Graph& copy = module.add_graph(name);
+  ValueMap<Value> map;
+  for (Value v : graph.inputs()) map[v] = copy.add_input(v.name(), v.type());
+  clone_ops(graph, copy, map);
+  for (const GraphOutput& o : graph.outputs()) copy.add_output(o.name, map.at(o.value));
+  return copy;
+}
+
+// Compiled for `device` with the whole pipeline.
+static std::vector<std::vector<Tensor>> run_compiled(DeviceKind device, const Module& module,
+                                                     std::span<const Job> jobs) {
+  CompileOptions options;
+  options.device = device;
+  auto session = make_session(compile(module, options));
+  std::vector<std::vector<Tensor>> all;
+  for (const Job& job : jobs) {
+    const Graph& graph = *module.find(job.graph);
+    Bindings bindings;
+    for (size_t i = 0; i < job.inputs.size(); ++i)
+      bindings[graph.inputs()[i].name()] = job.inputs[i];
+    Bindings outputs = session->run(graph.name(), bindings);
+    std::vector<Tensor>& results = all.emplace_back();
+    for (const GraphOutput& o : graph.outputs()) results.push_back(outputs.at(o.name));
+  }
+  return all;
+}
+
 const std::vector<Executor>& executors() {
-  static const std::vector<Executor> list = {
-      {"reference", [](const Graph& graph, std::span<const Tensor> inputs) {
-         return Reference().run(graph, inputs);
-       }}};
+  static const std::vector<Executor> list = [] {
+    std::vector<Executor> all;
+    all.push_back({"reference", false, [](const Module& module, std::span<const Job> jobs) {
+                     std::vector<std::vector<Tensor>> results;
+                     for (const Job& job : jobs)
+                       results.push_back(Reference().run(*module.find(job.graph), job.inputs));
+                     return results;
+                   }});
+    std::vector<DeviceKind> seen{DeviceKind::Reference};
+    for (const DeviceEntry& entry : list_devices()) {
+      DeviceKind device = entry.kind;
+      if (!entry.unavailable.empty()) continue;
+      if (std::find(seen.begin(), seen.end(), device) != seen.end()) continue;
+      seen.push_back(device);
+      all.push_back({std::string(to_string(device)), device != DeviceKind::Interpreter,
+                     [device](const Module& module, std::span<const Job> jobs) {
+                       return run_compiled(device, module, jobs);
+                     }});
+    }
+    return all;
+  }();
   return list;
 }
 

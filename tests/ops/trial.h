@@ -42,12 +42,28 @@ void draw_weights(const Graph& graph, std::vector<ReferenceTensor>& inputs, uint
 // infinities must agree. `where` gets the element.
 double difference(const ReferenceTensor& given, const ReferenceTensor& right, size_t& where);
 
-// What runs graphs on host tensors; each is held against the f64 reference.
+// One graph of a module to run.
+struct Job {
+  std::string graph;
+  std::vector<Tensor> inputs;
+};
+// What runs graphs on host tensors: the reference, and every device that can be used here. Each is
+// held against the f64 reference.
 struct Executor {
   std::string name;
-  std::function<std::vector<Tensor>(const Graph&, std::span<const Tensor>)> run;
+  bool costly = false;  // compiles with another compiler: takes a sample of the trials
+  // The outputs of each job; the module is compiled once.
+  std::function<std::vector<std::vector<Tensor>>(const Module&, std::span<const Job>)> run_all;
+
+  std::vector<Tensor> run(const Graph& graph, std::span<const Tensor> inputs) const {
+    Job job{graph.name(), {inputs.begin(), inputs.end()}};
+    return run_all(graph.module(), {&job, 1})[0];
+  }
 };
 const std::vector<Executor>& executors();
+
+// Copies `graph`, and the graphs it calls, into `module` under the name `name`.
+Graph& copy_into(Module& module, const Graph& graph, const std::string& name);
 
 // Calls `body` on a thread with a stack of 512 KiB, and passes on what it throws.
 void on_small_stack(const std::function<void()>& body);
