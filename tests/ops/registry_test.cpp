@@ -208,7 +208,8 @@ struct Bundle {
     bool any = false;
     for (const auto& t : inputs) job.inputs.push_back(from_cells(t));
     for (Value v : graph.inputs()) any = any || is_narrow(v.dtype());
-    for (const auto& o : graph.outputs()) any = any || is_narrow(o.value.dtype());
+    for (Op& op : graph)
+      for (size_t i = 0; i < op.num_results(); ++i) any = any || is_narrow(op.result(i).dtype());
     copy_into(module, graph, job.graph);
     right.push_back(Reference({.f64 = true}).run_cells(graph, inputs));
     jobs.push_back(std::move(job));

@@ -31,7 +31,7 @@ Graph& add_callee(Module& module, const Sample& sample, const std::string& name)
 }  // namespace
 
 void on_small_stack(const std::function<void()>& body) {
-  struct Job {
+  struct Start {
     const std::function<void()>& body;
     std::exception_ptr thrown;
   } job{body, nullptr};
@@ -40,7 +40,7 @@ void on_small_stack(const std::function<void()>& body) {
   pthread_attr_setstacksize(&attributes, 512 * 1024);
   pthread_t thread;
   auto start = [](void* p) -> void* {
-    auto* j = static_cast<Job*>(p);
+    auto* j = static_cast<Start*>(p);
     try {
       j->body();
     } catch (...) {
