@@ -66,6 +66,7 @@ struct KernelFault {
   int64_t low = 0, high = 0;
   SourceLocation loc;
   std::string place = "position";  // what messages call the index's place
+  std::string op;                  // the op that checks
 };
 
 struct Kernel {

@@ -221,7 +221,8 @@ class Builder {
     BodyNode check(BodyNode value, int64_t low, int64_t high, std::optional<int64_t> ignore,
                    const IndexExpr& position) override {
       KernelFault fault;
-      fault.what = fmt::format("{}: index", op_.name());
+      fault.op = op_.name();
+      fault.what = fmt::format("{}: index", fault.op);
       for (const AttrSchema::Item& item : op_.def().schema.items) {
         if (item.name == "what") fault.what = std::get<std::string>(op_.attr("what"));
         if (item.name == "place") fault.place = std::get<std::string>(op_.attr("place"));

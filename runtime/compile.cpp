@@ -5,6 +5,7 @@
 #include <sinter/runtime/log.h>
 #include <sinter/runtime/thread_pool.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -64,6 +65,18 @@ Target choose_target(const CompileOptions& options, const Target& of_module) {
     default:
       return named ? *named : of_module;
   }
+}
+
+// All passes, with a look at the ops before they are fused.
+void run_passes(PassManager& manager, const std::vector<PipelineStep>& steps,
+                detail::CompiledModule& compiled) {
+  auto fuse = std::find_if(steps.begin(), steps.end(),
+                           [](const PipelineStep& step) { return step.pass->name == "fuse"; });
+  manager.run(*compiled.module, {steps.begin(), fuse});
+  for (const auto& graph : compiled.module->graphs())
+    for (Op& op : *graph)
+      if (op.loc().known()) compiled.places[std::string(op.name())].push_back(op.loc());
+  manager.run(*compiled.module, {fuse, steps.end()});
 }
 
 std::unique_ptr<detail::Backend> make_backend(const BuildContext& context) {
@@ -143,7 +156,7 @@ std::shared_ptr<const Executable> compile(const Module& module, const CompileOpt
   manager.print_after = options.print_after;
   manager.on_print = options.on_print;
   manager.dump_dir = dump_dir;
-  manager.run(*compiled.module, options.pipeline.empty() ? default_pipeline() : options.pipeline);
+  run_passes(manager, options.pipeline.empty() ? default_pipeline() : options.pipeline, compiled);
   compiled.plans = std::move(manager.plans);
   executable->pass_remarks = manager.remarks();
   for (const PassManager::Timing& timing : manager.timings())

@@ -152,10 +152,22 @@ class ProgramBuilder {
     for (size_t i = 0; i < op.num_results(); ++i) step.buffers.push_back(place_of(op.result(i)));
     step.first_fault = static_cast<int>(program_.faults.size());
     for (KernelFault fault : entry.faults) {
-      fault.loc = op.loc();
+      fault.loc = place_of_fault(op, fault.op);
       program_.faults.push_back(std::move(fault));
     }
     program_.steps.push_back(std::move(step));
+  }
+
+  // Of the lines that a fusion was made from, the one with an op of this name.
+  SourceLocation place_of_fault(const Op& op, const std::string& name) const {
+    auto known = compiled_.places.find(name);
+    if (known == compiled_.places.end()) return op.loc();
+    auto made_it = [&](const SourceLocation& loc) {
+      return std::find(known->second.begin(), known->second.end(), loc) != known->second.end();
+    };
+    if (made_it(op.loc())) return op.loc();
+    auto found = std::find_if(op.with().begin(), op.with().end(), made_it);
+    return found != op.with().end() ? *found : op.loc();
   }
 
   // The updated states, neighbours merged: padding between them may be copied along.

@@ -80,6 +80,9 @@ struct CompiledModule {
   std::vector<int64_t> state_offsets;  // by state
   int64_t state_bytes = 0;
   int64_t arena_bytes = 0;  // the largest of all programs
+  // Where the ops stood before they were fused, by name: a fusion knows its lines, but not which of
+  // them made which op.
+  std::map<std::string, std::vector<SourceLocation>, std::less<>> places;
 };
 
 // Fills kernels, programs and state layout from module and plans.
