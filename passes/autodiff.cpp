@@ -15,7 +15,6 @@
 #include <sinter/ir/ops.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
-#include <sinter/passes/passes.h>
 
 #include <algorithm>
 #include <unordered_set>

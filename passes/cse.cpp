@@ -6,7 +6,6 @@
 
 #include <sinter/ir/op_def.h>
 #include <sinter/passes/pass.h>
-#include <sinter/passes/passes.h>
 
 #include <algorithm>
 #include <bit>

@@ -3,7 +3,6 @@
 #include <sinter/ir/op_def.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
-#include <sinter/passes/passes.h>
 
 #include <algorithm>
 #include <unordered_set>

@@ -13,7 +13,6 @@
 #include <sinter/ir/text.h>
 #include <sinter/passes/iteration_space.h>
 #include <sinter/passes/pass.h>
-#include <sinter/passes/passes.h>
 
 #include <algorithm>
 #include <map>

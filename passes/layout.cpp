@@ -8,7 +8,6 @@
 
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
-#include <sinter/passes/passes.h>
 
 namespace sinter {
 

@@ -8,7 +8,6 @@
 #include <sinter/ir/ops.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
-#include <sinter/passes/passes.h>
 
 #include <algorithm>
 
@@ -34,6 +33,8 @@ class Update {
     read(attrs.weight_decay, "weight_decay");
     const auto* undecayed = attribute<std::vector<std::string>>("no_decay");
     const bool* keep = attribute<bool>("keep_gradients");
+    const auto* norm = attribute<std::string>("grad_norm");
+    std::vector<Value> squares;
 
     Value lr = learning_rate();
     Value count;
@@ -45,6 +46,7 @@ class Update {
                                  ? InsertionScope(graph_, nullptr, *g.op(), g.op()->loc(), "")
                                  : InsertionScope(graph_, nullptr);
       if (!count) count = next_count();
+      if (norm != nullptr) squares.push_back(sum(square(cast(g, DType::F32))));
       declare(name, p.type());
       Value m = state_input(adamw_mean_state(name), p.type());
       Value v = state_input(adamw_square_state(name), p.type());
@@ -58,10 +60,15 @@ class Update {
       set_output(adamw_square_state(name), next.v);
     }
     set_output(std::string(kAdamWCountState), count);
+    if (norm != nullptr) {
+      const Op& last = *squares.back().op();
+      InsertionScope scope(graph_, nullptr, last, last.from(), "");
+      set_output(*norm, sqrt(add_n(squares)).named(*norm));
+    }
     context.remark({},
                    fmt::format("@{}: adamw updates {} parameters", graph_.name(), names->size()));
     for (std::string_view name : {"optimizer", "wrt", "lr", "beta1", "beta2", "eps", "weight_decay",
-                                  "no_decay", "keep_gradients"})
+                                  "no_decay", "keep_gradients", "grad_norm"})
       if (auto it = graph_.attributes.find(name); it != graph_.attributes.end())
         graph_.attributes.erase(it);
   }

@@ -12,6 +12,7 @@
 //   beta1, beta2, eps, weight_decay    as the op adamw takes them, with its defaults
 //   no_decay = ["b"]        parameters whose weight_decay is 0
 //   keep_gradients = true   the outputs `grad_NAME` stay beside the update
+//   grad_norm = "g"         an output of that name: the 2-norm of all gradients together, f32[]
 //
 // autodiff takes `loss` away, the optimizer all others. For each parameter NAME the pass reads the
 // output `grad_NAME` that autodiff made (and removes it), and adds

@@ -13,7 +13,6 @@
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/layout.h>
 #include <sinter/passes/pass.h>
-#include <sinter/passes/passes.h>
 
 #include <algorithm>
 #include <array>

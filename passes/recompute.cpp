@@ -12,7 +12,6 @@
 
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
-#include <sinter/passes/passes.h>
 
 #include <map>
 #include <unordered_set>

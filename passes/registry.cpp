@@ -1,35 +1,55 @@
 #include <sinter/ir/verifier.h>
 #include <sinter/passes/pass.h>
-#include <sinter/passes/passes.h>
 
 namespace sinter {
 
-const std::vector<PassInfo>& pass_registry() {
-  static const std::vector<PassInfo> rows = {
-      {"verify", "checks that the module is well formed", "", run_verify},
-      {"canonicalize", "rewrites to one simpler form, by identities exact for every float", "",
-       run_canonicalize},
-      {"autodiff", "appends the gradients of a loss (reverse mode)",
-       "of=VALUE wrt=VALUE,… graph=NAME", run_autodiff},
-      {"optimizer", "appends the update of the parameters that minimize() names", "",
-       run_optimizer},
-      {"cse", "merges equal ops of one segment", "", run_cse},
-      {"dce", "removes ops and sub-graphs that nothing uses", "", run_dce},
-      {"recompute", "computes the values of a segment again where the backward pass needs them", "",
-       run_recompute, PassInfo::RunsOff},
-      {"expand", "replaces composite ops by smaller ones, and orders and splits reductions", "",
-       run_expand, PassInfo::Refused},
-      {"fuse", "makes kernels of ops that can share one", "", run_fuse, PassInfo::RunsOff},
-      {"layout", "says which ops are free views", "", run_layout, PassInfo::RunsOff},
-      {"order", "moves ops earlier where that frees memory", "", run_order, PassInfo::Refused},
-      {"plan-memory", "gives every value its place in one arena", "", run_plan_memory,
-       PassInfo::RunsOff},
-  };
-  return rows;
+// A row: it declares the pass's function too, so that a new pass is its .cpp and one row here.
+#define SINTER_PASS(function, ...)           \
+  [] {                                       \
+    void function(Module&, PassContext&);    \
+    return make_pass(function, __VA_ARGS__); \
+  }()
+
+namespace {
+
+PassInfo make_pass(PassFunction run, std::string_view name, std::string_view summary,
+                   std::string_view options = "",
+                   PassInfo::Disabling disabling = PassInfo::Removes) {
+  return {name, summary, options, run, disabling};
 }
+
+}  // namespace
 
 void run_verify(Module& module, PassContext&) {
   verify(module);
+}
+
+const std::vector<PassInfo>& pass_registry() {
+  static const std::vector<PassInfo> rows = {
+      SINTER_PASS(run_verify, "verify", "checks that the module is well formed"),
+      SINTER_PASS(run_canonicalize, "canonicalize",
+                  "rewrites to one simpler form, by identities exact for every float"),
+      SINTER_PASS(run_autodiff, "autodiff", "appends the gradients of a loss (reverse mode)",
+                  "of=VALUE wrt=VALUE,… graph=NAME"),
+      SINTER_PASS(run_optimizer, "optimizer",
+                  "appends the update of the parameters that minimize() names"),
+      SINTER_PASS(run_cse, "cse", "merges equal ops of one segment"),
+      SINTER_PASS(run_dce, "dce", "removes ops and sub-graphs that nothing uses"),
+      SINTER_PASS(run_recompute, "recompute",
+                  "computes the values of a segment again where the backward pass needs them", "",
+                  PassInfo::RunsOff),
+      SINTER_PASS(run_expand, "expand",
+                  "replaces composite ops by smaller ones, and orders and splits reductions", "",
+                  PassInfo::Refused),
+      SINTER_PASS(run_fuse, "fuse", "makes kernels of ops that can share one", "",
+                  PassInfo::RunsOff),
+      SINTER_PASS(run_layout, "layout", "says which ops are free views", "", PassInfo::RunsOff),
+      SINTER_PASS(run_order, "order", "moves ops earlier where that frees memory", "",
+                  PassInfo::Refused),
+      SINTER_PASS(run_plan_memory, "plan-memory", "gives every value its place in one arena", "",
+                  PassInfo::RunsOff),
+  };
+  return rows;
 }
 
 const PassInfo* find_pass(std::string_view name) {

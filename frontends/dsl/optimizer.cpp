@@ -41,6 +41,7 @@ void minimize(Value loss, const std::vector<Value>& parameters, const AdamW& o,
   graph.attributes["eps"] = o.eps;
   graph.attributes["weight_decay"] = o.weight_decay;
   if (!undecayed.empty()) graph.attributes["no_decay"] = undecayed;
+  if (!o.grad_norm.empty()) graph.attributes["grad_norm"] = o.grad_norm;
 }
 
 }  // namespace sinter

@@ -19,6 +19,7 @@ struct AdamW {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0.01;
   std::function<bool(std::string_view name, const TensorType& type)> decays = decays_matrices;
+  std::string grad_norm;  // the name of an output: the 2-norm of all gradients; "": none
 };
 
 // Makes the graph of `loss` (a float scalar) a training step for `parameters`, inputs of that graph
