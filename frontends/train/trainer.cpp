@@ -76,7 +76,8 @@ std::unique_ptr<Model> build_gpt(const TrainConfig& c) {
   Value logits = nn::gpt(step, step.input("ids", tokens), c.model);
   Value loss = cross_entropy(logits, flat_targets(step, c)).loss.named("loss");
   step.output("loss", loss);
-  minimize(loss, step.parameters(), AdamW{.beta2 = 0.95, .weight_decay = c.weight_decay});
+  minimize(loss, step.parameters(),
+           AdamW{.beta2 = 0.95, .weight_decay = c.weight_decay, .grad_norm = "grad_norm"});
 
   Scope eval = model->graph("eval");
   logits = nn::gpt(eval, eval.input("ids", tokens), c.model);
@@ -97,12 +98,9 @@ GptTrainer::StepResult GptTrainer::step(const data::Batch& batch, int64_t step, 
   Bindings out = program_.run("step", {{"ids", batch.ids},
                                        {"targets", batch.targets},
                                        {"lr", Tensor::scalar(static_cast<float>(lr))},
+                                       {"seed", seed_tensor(config_.seed)},
                                        {"step", Tensor::scalar(static_cast<uint32_t>(step))}});
-  auto value = [&](const char* name) {
-    auto it = out.find(name);
-    return it == out.end() ? 0.0 : it->second.at(0);
-  };
-  return {value("loss"), value("grad_norm")};
+  return {out.at("loss").at(0), out.at("grad_norm").at(0)};
 }
 
 double GptTrainer::validate(const data::ByteText& text) {

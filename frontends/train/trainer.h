@@ -1,7 +1,7 @@
 #pragma once
 // Training, judging and sampling a GPT on bytes: one model, four graphs, one set of weights.
 //
-//   step    ids, targets [batch, context] -> loss, and the update
+//   step    ids, targets [batch, context] -> loss, grad_norm, and the update
 //   eval    the same inputs -> sum of losses and count of targets
 //   sample  ids [1, context], position [1] -> logits of what follows that position
 //   init    the first weights

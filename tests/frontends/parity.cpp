@@ -16,6 +16,8 @@ constexpr int64_t kBatch = 2, kContext = 8, kVocab = 13;
 const nn::GptConfig kConfig{
     .layers = 2, .heads = 2, .width = 16, .vocab = kVocab, .context = kContext};
 
+constexpr double kF64 = 1e-12, kF32 = 1e-5;
+
 using Tensors = std::map<std::string, Tensor>;
 
 Tensors read(const std::string& name) {
@@ -36,6 +38,14 @@ double distance(const Tensor& a, const Tensor& b) {
   std::vector<double> x = a.to_doubles(), y = b.to_doubles();
   for (size_t i = 0; i < x.size(); ++i) x[i] -= y[i];
   return norm_of(x);
+}
+
+// Of all of them together.
+double norm_of_gradients(const Tensors& golden) {
+  double all = 0;
+  for (const auto& [name, value] : golden)
+    if (name.starts_with("grad.")) all = std::hypot(all, norm_of(value.to_doubles()));
+  return all;
 }
 
 struct Gpt2 {
@@ -87,9 +97,7 @@ void check_gradients(const CompileOptions& options, double tolerance) {
       Tensor::from_doubles({DType::F64, {kBatch * kContext, kVocab}}, logits.to_doubles());
   CHECK(distance(out.at("logits"), flat) <= tolerance * norm_of(flat.to_doubles()));
 
-  double all = 0;
-  for (const std::string& name : gpt.model.parameters())
-    all = std::hypot(all, norm_of(golden.at("grad." + name).to_doubles()));
+  double all = norm_of_gradients(golden);
   for (const std::string& name : gpt.model.parameters()) {
     const Tensor& expected = golden.at("grad." + name);
     double limit = tolerance * std::max(norm_of(expected.to_doubles()), 1e-3 * all);
@@ -102,7 +110,8 @@ void check_adamw(const CompileOptions& options, double tolerance, double key_bia
   Tensors start = read("gpt2_2layer.safetensors"), golden = read("gpt2_2layer_adamw.safetensors");
   const double lr = 1e-3;
   Gpt2 gpt;
-  minimize(gpt.loss, gpt.step.parameters(), AdamW{.beta2 = 0.95, .weight_decay = 0.1});
+  minimize(gpt.loss, gpt.step.parameters(),
+           AdamW{.beta2 = 0.95, .weight_decay = 0.1, .grad_norm = "norm"});
   Program program(gpt.model, options);
   set_weights(program, gpt.model, start);
   Bindings batch = batch_of(start);
@@ -111,7 +120,10 @@ void check_adamw(const CompileOptions& options, double tolerance, double key_bia
                                                           : Tensor::scalar(static_cast<float>(lr));
   for (int i = 0; i < 3; ++i) {
     double expected = golden.at("losses").at(i);
-    CHECK(std::abs(program.run("step", batch).at("loss").at(0) - expected) <= tolerance * expected);
+    Bindings out = program.run("step", batch);
+    CHECK(std::abs(out.at("loss").at(0) - expected) <= tolerance * expected);
+    if (i == 0)
+      CHECK(out.at("norm").at(0) == doctest::Approx(norm_of_gradients(start)).epsilon(kF32));
   }
   for (const std::string& name : gpt.model.parameters()) {
     std::vector<double> p = program.state(name).to_doubles(), q = golden.at(name).to_doubles();
@@ -133,8 +145,6 @@ CompileOptions on(DeviceKind device) {
   options.device = device;
   return options;
 }
-
-constexpr double kF64 = 1e-12, kF32 = 1e-5;
 
 }  // namespace
 
