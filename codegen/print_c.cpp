@@ -34,7 +34,7 @@ std::string number(int64_t value) {
 
 // Whether decimal text is exact: few digits, and a multiple of 1/1024.
 bool short_decimal(double value) {
-  return std::fabs(value) < 1e6 && value * 1024 == std::floor(value * 1024);
+  return std::fabs(value) < 1e9 && value * 1024 == std::floor(value * 1024);
 }
 
 }  // namespace

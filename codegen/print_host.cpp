@@ -48,8 +48,8 @@ class HostPrinter final : public detail::CPrinter {
 
   void alloc(const Alloc& s) override {
     SINTER_CHECK(s.space == Space::Registers, "{}: shared memory on the host", p_.symbol);
-    SINTER_CHECK(s.size * size_of(s.type) <= kStackBytes, "{}: a{} of {} elements on the stack",
-                 p_.symbol, s.array, s.size);
+    stack_ += s.size * size_of(s.type);
+    SINTER_CHECK(stack_ <= kStackBytes, "{}: arrays of {} bytes on the stack", p_.symbol, stack_);
     line(fmt::format("alignas(64) {};", array_text(s)));
   }
 
@@ -58,7 +58,8 @@ class HostPrinter final : public detail::CPrinter {
   }
   void barrier() override { SINTER_CHECK(false, "{}: a barrier on the host", p_.symbol); }
 
-  static constexpr int64_t kStackBytes = 2 << 20;  // of the 8 MiB that threads commonly have
+  static constexpr int64_t kStackBytes = 4 << 20;  // of the 8 MiB that threads commonly have
+  int64_t stack_ = 0;
 };
 
 }  // namespace

@@ -36,7 +36,10 @@ inline LoopProgram vector_add(std::string_view arch, DType type, int64_t n) {
     b.loop(Level::Cores, chunks, [&](const IndexExpr& c) {
       b.loop(Level::Simd, kChunk, [&](const IndexExpr& i) {
         const IndexExpr e = c * kChunk + i;
-        b.when(e, 0, n, [&] { b.store(z, e, add(b.load(x, e), b.load(y, e))); });
+        b.when(e, 0, n, [&] {
+          const Var left = b.load(x, e), right = b.load(y, e);
+          b.store(z, e, add(left, right));
+        });
       });
     });
     return b.p;
@@ -48,13 +51,18 @@ inline LoopProgram vector_add(std::string_view arch, DType type, int64_t n) {
         const Array p = b.alloc(type, 4), q = b.alloc(type, 4), r = b.alloc(type, 4);
         b.load_vector(p, x, e, 4);
         b.load_vector(q, y, e, 4);
-        b.loop(Level::Vector, 4,
-               [&](const IndexExpr& j) { b.set(r, j, add(b.get(p, j), b.get(q, j))); });
+        b.loop(Level::Vector, 4, [&](const IndexExpr& j) {
+          const Var left = b.get(p, j), right = b.get(q, j);
+          b.set(r, j, add(left, right));
+        });
         b.store_vector(z, e, r, 4);
       });
       b.when(e, n - 3, n, [&] {
         b.loop(Level::Vector, 4, [&](const IndexExpr& j) {
-          b.when(e + j, 0, n, [&] { b.store(z, e + j, add(b.load(x, e + j), b.load(y, e + j))); });
+          b.when(e + j, 0, n, [&] {
+            const Var left = b.load(x, e + j), right = b.load(y, e + j);
+            b.store(z, e + j, add(left, right));
+          });
         });
       });
     });
@@ -213,6 +221,26 @@ LoopProgram elementwise(std::string symbol, std::string_view arch, int64_t n,
         const std::vector<Var> results = body(b, loaded, e);
         for (size_t k = 0; k < out.size(); ++k) b.store(out[k], e, results[k]);
       });
+    });
+  });
+  return b.p;
+}
+
+// Vector accesses of one type and width, and more shared memory than is static; for CUDA.
+inline LoopProgram vectors(std::string_view arch, DType type, int width) {
+  LoopBuilder b(fmt::format("vectors_{}_{}", to_string(type), width), arch, 64);
+  const int in = b.input(type, {64 * width}), out = b.output(type, {64 * width});
+  b.loop(Level::Grid, 1, [&](const IndexExpr&) {
+    const Array big = b.alloc(DType::F32, 14000, Space::Shared);
+    const Array tile = b.alloc(type, 64, Space::Shared);
+    b.loop(Level::Lane, 64, [&](const IndexExpr& lane) {
+      const Array a = b.alloc(type, width);
+      b.load_vector(a, in, lane * width, width);
+      b.set(big, lane, b.cast(b.get(a, 0), DType::F32));
+      b.set(tile, lane, b.get(a, 0));
+      b.barrier();
+      b.set(a, 0, b.get(tile, mod(lane + 1, 64)));
+      b.store_vector(out, lane * width, a, width);
     });
   });
   return b.p;

@@ -39,7 +39,12 @@ std::vector<FaultSlot> run_on_device(const LoopProgram& p, const Bytes& in, Byte
   cuda::LaunchShape shape;
   shape.blocks = p.grid;
   shape.threads = p.block;
-  module.kernel(p.symbol).launch(stream, shape, arguments);
+  const cuda::Kernel kernel = module.kernel(p.symbol);
+  if (p.shared_bytes > kStaticSharedBytes) {
+    shape.shared_bytes = p.shared_bytes;
+    kernel.allow_dynamic_shared(p.shared_bytes);
+  }
+  kernel.launch(stream, shape, arguments);
   output = 0;
   for (size_t i = 0; i < p.buffers.size(); ++i) {
     if (!p.buffers[i].output) continue;
@@ -115,6 +120,24 @@ TEST_CASE("generated CUDA on the device: softmax over two warps") {
     for (int64_t i = 0; i < 5 * q; ++i)
       CHECK(load_as_double(DType::F32, out[0].data(), i) ==
             doctest::Approx(load_as_double(DType::F32, want[0].data(), i)).epsilon(2e-6));
+  }
+}
+
+TEST_CASE("generated CUDA on the device: vectors of every type, dynamic shared memory") {
+  SINTER_NEEDS_GPU();
+  for (DType type : {DType::F64, DType::F32, DType::BF16, DType::F16, DType::I32, DType::I64,
+                     DType::U32, DType::Bool}) {
+    for (int width : {1, 2, 4, 8, 16}) {
+      const LoopProgram p = vectors("sm_90a", type, width);
+      CAPTURE(p.symbol);
+      std::vector<uint8_t> x(static_cast<size_t>(64 * width * size_of(type)));
+      for (int64_t i = 0; i < 64 * width; ++i)
+        store_from_double(type, x.data(), i, static_cast<double>((i * 37 + 11) % 101));
+      Bytes out = {std::vector<uint8_t>(x.size())};
+      const Bytes want = interpreted(p, {x}, out);
+      run_on_device(p, {x}, out);
+      CHECK(out == want);
+    }
   }
 }
 

@@ -31,26 +31,6 @@ LoopProgram every_intrinsic(std::string_view arch, DType type) {
                      });
 }
 
-// Vector accesses of every type and width, and more shared memory than is static.
-LoopProgram vectors(std::string_view arch, DType type, int width) {
-  LoopBuilder b(fmt::format("vectors_{}_{}", to_string(type), width), arch, 64);
-  const int in = b.input(type, {64 * width}), out = b.output(type, {64 * width});
-  b.loop(Level::Grid, 1, [&](const IndexExpr&) {
-    const Array big = b.alloc(DType::F32, 14000, Space::Shared);
-    const Array tile = b.alloc(type, 64, Space::Shared);
-    b.loop(Level::Lane, 64, [&](const IndexExpr& lane) {
-      const Array a = b.alloc(type, width);
-      b.load_vector(a, in, lane * width, width);
-      b.set(big, lane, b.cast(b.get(a, 0), DType::F32));
-      b.set(tile, lane, b.get(a, 0));
-      b.barrier();
-      b.set(a, 0, b.get(tile, mod(lane + 1, 64)));
-      b.store_vector(out, lane * width, a, width);
-    });
-  });
-  return b.p;
-}
-
 }  // namespace
 
 TEST_CASE("generated CUDA: every kind of kernel compiles for every target, without spills") {
