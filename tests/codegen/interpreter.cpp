@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <sinter/ir/numeric.h>
 #include <sinter/ir/philox.h>
-#include <sinter/tests/codegen/trials.h>
+#include <sinter/tests/codegen/exact_cases.h>
 
 #include <cmath>
 #include <cstring>
@@ -379,7 +379,7 @@ TEST_CASE("interpreter refuses: programs of wrong form") {
 
 TEST_CASE("interpreter: constants, conversions, integers, random bits and faults are exact") {
   for (const char* arch : {"host", "sm_90a"}) {
-    for (Trial& t : all_trials(arch)) {
+    for (ExactCase& t : exact_cases(arch)) {
       CAPTURE(t.program.symbol);
       std::vector<void*> buffers;
       for (auto& bytes : t.inputs) buffers.push_back(bytes.data());

@@ -2,7 +2,7 @@
 #include <sinter/codegen/kernel.h>
 #include <sinter/codegen/loops.h>
 #include <sinter/ir/diagnostic.h>
-#include <sinter/tests/codegen/trials.h>
+#include <sinter/tests/codegen/exact_cases.h>
 
 #include <cmath>
 #include <limits>

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <sinter/runtime/cuda/driver.h>
-#include <sinter/tests/codegen/trials.h>
+#include <sinter/tests/codegen/exact_cases.h>
 #include <sinter/tests/gpu/support.h>
 
 #include <cmath>
@@ -77,7 +77,7 @@ std::vector<uint8_t> ramp(int64_t n, float scale) {
 
 TEST_CASE("generated CUDA on the device: constants, conversions, integers, random bits, faults") {
   SINTER_NEEDS_GPU();
-  for (const Trial& t : all_trials("sm_90a")) {
+  for (const ExactCase& t : exact_cases("sm_90a")) {
     CAPTURE(t.program.symbol);
     Bytes got;
     for (const auto& bytes : t.outputs) got.emplace_back(bytes.size());

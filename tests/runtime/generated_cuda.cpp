@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <sinter/runtime/cuda/nvrtc.h>
-#include <sinter/tests/codegen/trials.h>
+#include <sinter/tests/codegen/exact_cases.h>
 #include <sinter/tests/support.h>
 
 using namespace sinter;
@@ -47,7 +47,7 @@ TEST_CASE("generated CUDA: every kind of kernel compiles for every target, witho
     std::vector<LoopProgram> programs = {vector_add(arch, DType::F32, 1001),
                                          row_softmax(arch, DType::BF16, 3, 129),
                                          column_sum(arch, 50, 45)};
-    for (Trial& t : all_trials(arch)) programs.push_back(std::move(t.program));
+    for (ExactCase& t : exact_cases(arch)) programs.push_back(std::move(t.program));
     for (DType type : {DType::F64, DType::F32, DType::I32, DType::I64, DType::U32, DType::Bool})
       programs.push_back(every_intrinsic(arch, type));
     for (DType type : {DType::F64, DType::F32, DType::BF16, DType::F16, DType::I32, DType::I64,

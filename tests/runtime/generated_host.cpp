@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <sinter/ir/numeric.h>
-#include <sinter/tests/codegen/trials.h>
+#include <sinter/tests/codegen/exact_cases.h>
 #include <sinter/tests/support.h>
 
 #include <cmath>
@@ -210,12 +210,12 @@ TEST_CASE("generated host code: pow within 2 ulp of f64, ends included") {
 
 TEST_CASE("generated host code: constants, conversions, integers, random bits, faults are exact") {
   if (!have_compiler()) SINTER_SKIP("no C++ compiler");
-  std::vector<Trial> trials = all_trials("host");
+  std::vector<ExactCase> trials = exact_cases("host");
   std::vector<LoopProgram> programs;
-  for (const Trial& t : trials) programs.push_back(t.program);
+  for (const ExactCase& t : trials) programs.push_back(t.program);
   const Unit unit(programs);
   for (size_t i = 0; i < trials.size(); ++i) {
-    Trial& t = trials[i];
+    ExactCase& t = trials[i];
     CAPTURE(t.program.symbol);
     std::vector<void*> buffers;
     for (auto& bytes : t.inputs) buffers.push_back(bytes.data());

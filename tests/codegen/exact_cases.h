@@ -16,7 +16,7 @@
 
 namespace sinter::test {
 
-struct Trial {
+struct ExactCase {
   LoopProgram program;
   std::vector<std::vector<uint8_t>> inputs;  // bytes
   // The bytes of each output; for floats, NaN stands for any NaN.
@@ -42,7 +42,7 @@ inline bool same_element(DType type, const std::vector<uint8_t>& a, const std::v
 }
 
 // The first output element that is wrong, as text; empty when none is.
-inline std::string difference(const Trial& t, const std::vector<std::vector<uint8_t>>& got) {
+inline std::string difference(const ExactCase& t, const std::vector<std::vector<uint8_t>>& got) {
   size_t output = 0;
   for (const KernelBuffer& b : t.program.buffers) {
     if (!b.output) continue;
@@ -63,8 +63,8 @@ inline constexpr float kFloatInf = std::numeric_limits<float>::infinity();
 inline constexpr float kFloatNan = std::numeric_limits<float>::quiet_NaN();
 
 // Constants whose text is easily wrong.
-inline Trial constants(std::string_view arch) {
-  Trial t;
+inline ExactCase constants(std::string_view arch) {
+  ExactCase t;
   const std::vector<double> floats = {-INFINITY, INFINITY, NAN,   -FLT_MAX, -0.0,       0x1p-149,
                                       0.1,       1e-5,     1e-42, 0.5,      1234567.25, 16777216};
   const std::vector<double> doubles = {0.1, 1e-310, -INFINITY, NAN, -0.0, 1.7976931348623157e308};
@@ -112,8 +112,8 @@ inline Trial constants(std::string_view arch) {
 }
 
 // NaN survives max and min on either side.
-inline Trial keeps_nan(std::string_view arch) {
-  Trial t;
+inline ExactCase keeps_nan(std::string_view arch) {
+  ExactCase t;
   t.program = elementwise("keeps_nan", arch, 5, {DType::F32, DType::F32}, {DType::F32, DType::F32},
                           [&](LoopBuilder& b, const std::vector<Var>& v, const IndexExpr&) {
                             return std::vector<Var>{b.let(Fn::Max, v), b.let(Fn::Min, v)};
@@ -126,8 +126,8 @@ inline Trial keeps_nan(std::string_view arch) {
 }
 
 // f32 to bf16 and f16, f64 to both (rounded once), and back.
-inline Trial narrow(std::string_view arch) {
-  Trial t;
+inline ExactCase narrow(std::string_view arch) {
+  ExactCase t;
   const std::vector<uint32_t> in = {0x3F808000, 0x3F818000, 0x3F808001, 0x3E99999A, 0x7F7F7FFF,
                                     0x7F7FFFFF, 0xFF800000, 0x80000000, 0x00000001, 0x7F800001,
                                     0x7FFFFFFF, 0x00008000, 0x00018000, 0x80808080};
@@ -177,8 +177,8 @@ inline Trial narrow(std::string_view arch) {
 }
 
 // Every f16 to f32 and back, and the floats around them.
-inline Trial all_halves(std::string_view arch) {
-  Trial t;
+inline ExactCase all_halves(std::string_view arch) {
+  ExactCase t;
   t.program =
       elementwise("all_halves", arch, 65536, {DType::F16, DType::F32}, {DType::F32, DType::F16},
                   [&](LoopBuilder& b, const std::vector<Var>& v, const IndexExpr&) {
@@ -199,8 +199,8 @@ inline Trial all_halves(std::string_view arch) {
 }
 
 // Floats to integers saturate; integers wrap.
-inline Trial integers(std::string_view arch) {
-  Trial t;
+inline ExactCase integers(std::string_view arch) {
+  ExactCase t;
   const std::vector<float> x = {1.9F,  -1.9F,  3e9F,          -3e9F,         kFloatNan, kFloatInf,
                                 1e19F, -1e19F, 2147483648.0F, 4294967296.0F, -0.5F,     -kFloatInf};
   const std::vector<int64_t> big = {INT64_MAX, INT64_MIN,  -1, 1, 16777217, (int64_t{1} << 53) + 1,
@@ -252,8 +252,8 @@ inline Trial integers(std::string_view arch) {
 }
 
 // Element offsets beyond 32 bits: index values only, no memory.
-inline Trial wide_indices(std::string_view arch) {
-  Trial t;
+inline ExactCase wide_indices(std::string_view arch) {
+  ExactCase t;
   t.program = elementwise("wide_indices", arch, 300, {}, {DType::I64, DType::I64, DType::I32},
                           [&](LoopBuilder& b, const std::vector<Var>&, const IndexExpr& e) {
                             const IndexExpr far = e * 3000000019 + 5;
@@ -273,8 +273,8 @@ inline Trial wide_indices(std::string_view arch) {
   return t;
 }
 
-inline Trial random_bits(std::string_view arch) {
-  Trial t;
+inline ExactCase random_bits(std::string_view arch) {
+  ExactCase t;
   constexpr int64_t kCount = 1000;
   const RandomStream stream{{5, 4000000000U}, 7, 2, (int64_t{1} << 33) + 3};
   t.program =
@@ -301,8 +301,8 @@ inline Trial random_bits(std::string_view arch) {
   return t;
 }
 
-inline Trial faults(std::string_view arch) {
-  Trial t;
+inline ExactCase faults(std::string_view arch) {
+  ExactCase t;
   constexpr int64_t kCount = 2000;
   std::vector<int64_t> ids, kept;
   t.faults = {{std::numeric_limits<int64_t>::max(), 0}};
@@ -324,7 +324,7 @@ inline Trial faults(std::string_view arch) {
 
 }  // namespace detail
 
-inline std::vector<Trial> all_trials(std::string_view arch) {
+inline std::vector<ExactCase> exact_cases(std::string_view arch) {
   return {detail::constants(arch),   detail::keeps_nan(arch), detail::narrow(arch),
           detail::all_halves(arch),  detail::integers(arch),  detail::wide_indices(arch),
           detail::random_bits(arch), detail::faults(arch)};
