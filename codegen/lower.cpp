@@ -261,13 +261,24 @@ class Lowering {
       if (set[i] && filter(static_cast<int>(i))) compute(static_cast<int>(i));
   }
 
+  // Whether all gathered integers of an index are there; those that vary over q are not, as long as
+  // q stands at the start of a strip.
+  bool is_computed(const IndexExpr& e) {
+    bool computed = true;
+    e.substitute([&](const IndexAtom& atom) -> IndexExpr {
+      if (atom.kind == IndexAtom::Gathered && var(atom.id) < 0) computed = false;
+      return IndexExpr(0);
+    });
+    return computed;
+  }
+
   // Loads of `set` that run along q are made `width` at a time; q must stand at the strip's start.
   void load_vectors(const std::vector<bool>& set, int width) {
     if (width == 1) return;
     for (size_t i = 0; i < set.size(); ++i) {
       const KernelNode& n = k_.nodes[i];
       if (!set[i] || n.kind != KernelNode::Load || vars_[i] >= 0) continue;
-      if (!is_vector_access(n.index, n.guard, width)) continue;
+      if (!is_vector_access(n.index, n.guard, width) || !is_computed(n.index)) continue;
       Array a = new_array(n.type, width);
       emit(LoadVector{a, n.buffer, translate(n.index), width});
       vector_array_[i] = a;

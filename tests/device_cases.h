@@ -122,6 +122,17 @@ inline std::vector<Trial> trials() {
 })",
        {{"table", 1}, {"ids", -2}, {"t", -3}},
        9},
+      {"gathered rows, stored in another shape",
+       R"(graph @g(%table: f32[9,128], %ids: i32[4,8], %pos: f32[8,128]) -> (f32[4,8,128], f32[32,128]) {
+  %e = embedding %table, %ids : f32[4,8,128]
+  %p = broadcast %pos : f32[4,8,128]
+  %y = add %e, %p : f32[4,8,128]
+  %r = reshape %y : f32[32,128]
+  %s = softmax %r : f32[32,128]
+  return %e, %s
+})",
+       {{"table", 1}, {"ids", -2}, {"pos", 3}},
+       9},
   };
 }
 
