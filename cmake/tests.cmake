@@ -98,6 +98,10 @@ function(sinter_rule_tests)
   sinter_add_test(rules/filecheck_runner COMMAND ${CMAKE_SOURCE_DIR}/tests/filecheck_runner.sh
     ${CMAKE_BINARY_DIR})
   sinter_add_test(rules/setup COMMAND ${CMAKE_SOURCE_DIR}/tests/setup.sh)
+  if(TARGET sinter-opt)
+    sinter_add_test(rules/pass_tests COMMAND ${CMAKE_SOURCE_DIR}/tests/pass_tests.sh
+      ${CMAKE_BINARY_DIR})
+  endif()
   if(NOT SINTER_SANITIZE)
     sinter_add_test(rules/install COMMAND ${CMAKE_SOURCE_DIR}/tests/install.sh ${CMAKE_BINARY_DIR}
       ${CMAKE_CXX_COMPILER})
