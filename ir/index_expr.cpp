@@ -184,6 +184,44 @@ IndexExpr div_or_mod_atom(IndexAtom::Kind kind, const IndexExpr& of, int64_t k) 
   return IndexExpr::atom(std::move(a));
 }
 
+// An expression g * high + low with low in 0..g-1, for a divisor g of k.
+struct Split {
+  int64_t g = 1;
+  IndexExpr high, low;
+};
+
+Split split_by(const IndexExpr& e, int64_t g) {
+  Split s;
+  s.g = g;
+  s.high = IndexExpr(floor_div(e.constant(), g));
+  s.low = IndexExpr(e.constant() - s.high.constant() * g);
+  for (const IndexExpr::Term& t : e.terms()) {
+    if (t.coefficient % g == 0)
+      s.high = s.high + scaled_atom(t.atom, t.coefficient / g);
+    else
+      s.low = s.low + scaled_atom(t.atom, t.coefficient);
+  }
+  return s;
+}
+
+// The split with the largest g below k among the divisors that coefficients share with k; g is 1
+// when there is none.
+Split split(const IndexExpr& e, int64_t k) {
+  Split best;
+  auto consider = [&](int64_t g) {
+    if (g <= best.g || g >= k) return;
+    Split s = split_by(e, g);
+    if (s.low.low() >= 0 && s.low.high() < g) best = std::move(s);
+  };
+  int64_t common = k;
+  for (const IndexExpr::Term& t : e.terms()) {
+    common = std::gcd(common, t.coefficient);
+    consider(std::gcd(k, t.coefficient));
+  }
+  consider(common);
+  return best;
+}
+
 }  // namespace
 
 IndexExpr floordiv(const IndexExpr& a, int64_t k) {
@@ -203,14 +241,7 @@ IndexExpr floordiv(const IndexExpr& a, int64_t k) {
   if (lo == hi) return whole + IndexExpr(lo);
   if (AtomPtr atom = single_atom(rest); atom && atom->kind == IndexAtom::Div)
     return whole + floordiv(*atom->of, atom->divisor * k);
-  int64_t g = k;
-  for (const IndexExpr::Term& t : rest.terms_) g = std::gcd(g, t.coefficient);
-  if (g > 1) {
-    IndexExpr reduced;
-    reduced.constant_ = floor_div(rest.constant_, g);
-    for (const IndexExpr::Term& t : rest.terms_) reduced.add_term(t.coefficient / g, t.atom);
-    return whole + floordiv(reduced, k / g);
-  }
+  if (Split s = split(rest, k); s.g > 1) return whole + floordiv(s.high, k / s.g);
   return whole + div_or_mod_atom(IndexAtom::Div, rest, k);
 }
 
@@ -226,15 +257,7 @@ IndexExpr mod(const IndexExpr& a, int64_t k) {
   if (AtomPtr atom = single_atom(rest);
       atom && atom->kind == IndexAtom::Mod && atom->divisor % k == 0)
     return mod(*atom->of, k);
-  int64_t g = k;
-  for (const IndexExpr::Term& t : rest.terms_) g = std::gcd(g, t.coefficient);
-  if (g > 1) {
-    IndexExpr reduced;
-    reduced.constant_ = floor_div(rest.constant_, g);
-    for (const IndexExpr::Term& t : rest.terms_) reduced.add_term(t.coefficient / g, t.atom);
-    int64_t left = rest.constant_ - reduced.constant_ * g;
-    return mod(reduced, k / g) * g + IndexExpr(left);
-  }
+  if (Split s = split(rest, k); s.g > 1) return mod(s.high, k / s.g) * s.g + s.low;
   return div_or_mod_atom(IndexAtom::Mod, rest, k);
 }
 
