@@ -80,7 +80,9 @@ class Session {
   // unknown or missing, or a type differs (both sides are named). Throws Error for an index out of
   // range, with op, position, value and limit; the state is then what it was before.
   virtual Bindings run(std::string_view graph, const Bindings& inputs) = 0;
-  // As run, without waiting or reading back; the outputs of the latest run are then in `outputs`.
+  // As run, without waiting or reading back; the outputs of the latest run are then in `outputs`,
+  // which throws what `run` would. Until it has, an index out of range keeps this graph from
+  // changing the state: no step is taken after a failed one.
   virtual void launch(std::string_view graph, const Bindings& inputs) = 0;
   virtual Bindings outputs(std::string_view graph) = 0;
   virtual void synchronize() = 0;

@@ -5,6 +5,8 @@
 #include <sinter/runtime/reference.h>
 
 #include <chrono>
+#include <optional>
+#include <utility>
 
 namespace sinter::detail {
 namespace {
@@ -116,13 +118,21 @@ class ReferenceSession final : public Session {
   }
 
   void launch(std::string_view graph, const Bindings& inputs) override {
-    latest_.erase(std::string(graph));
-    latest_[std::string(graph)] = run(graph, inputs);
+    check_bindings(graph, executable_.entry(graph).inputs, inputs, executable_.wide());
+    Latest& latest = latest_[std::string(graph)];
+    if (latest.fault) return;
+    try {
+      latest.outputs = run(graph, inputs);
+    } catch (const Error& error) {
+      latest.fault = error.diagnostic();
+    }
   }
   Bindings outputs(std::string_view graph) override {
     auto found = latest_.find(graph);
     if (found == latest_.end()) throw Error(fmt::format("@{} has not been run", graph));
-    return found->second;
+    if (std::optional<Diagnostic> fault = std::exchange(found->second.fault, {}))
+      throw Error(*fault);
+    return found->second.outputs;
   }
   void synchronize() override {}
 
@@ -146,7 +156,11 @@ class ReferenceSession final : public Session {
   std::shared_ptr<const Executable> owner_;
   const ReferenceExecutable& executable_;
   std::vector<Tensor> states_;
-  std::map<std::string, Bindings, std::less<>> latest_;
+  struct Latest {
+    Bindings outputs;
+    std::optional<Diagnostic> fault;  // until somebody reads it
+  };
+  std::map<std::string, Latest, std::less<>> latest_;
 };
 
 }  // namespace

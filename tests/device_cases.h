@@ -346,6 +346,12 @@ graph @step(%table: f32[4,2], %steps: i32[], %ids: i32[3]) -> (f32[4,2], i32[], 
     CHECK(session->state("table").at(7) == 7);
     CHECK(session->state("steps").at(0) == 1);
   }
+  // Launched without waiting, a failed step holds up those behind it until somebody reads it.
+  session->launch("step", {{"ids", Tensor::from<int32_t>({3}, {0, 9, 1})}});
+  session->launch("step", good);
+  CHECK(session->state("steps").at(0) == 1);
+  CHECK(error_of([&] { session->outputs("step"); }).find("embedding: index 9 at position 1") !=
+        std::string::npos);
   CHECK(values(session->run("step", good), "s") == std::vector<double>{42});
   CHECK(session->state("steps").at(0) == 2);
 }

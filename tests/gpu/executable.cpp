@@ -41,6 +41,15 @@ TEST_CASE("CUDA, DR-03: masks follow seed and step") {
   draws_by_step(options_for(DeviceKind::Cuda));
 }
 
+TEST_CASE("CUDA: the second compile takes every kernel from the cache") {
+  SINTER_NEEDS_GPU();
+  auto module = parse(block_text());
+  compile(*module, options_for(DeviceKind::Cuda));
+  auto again = compile(*module, options_for(DeviceKind::Cuda));
+  CHECK(again->stats().compiled == 0);
+  CHECK(again->stats().cached == again->stats().kernels);
+}
+
 TEST_CASE("CUDA: tensors without elements") {
   SINTER_NEEDS_GPU();
   runs_empty_graphs(options_for(DeviceKind::Cuda));

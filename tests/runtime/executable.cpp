@@ -108,6 +108,17 @@ TEST_CASE("the plan names launches, ops, the user's values and lines") {
   CHECK(text == compile(*parse(block_text()), options_for(DeviceKind::Interpreter))->plan_text());
 }
 
+TEST_CASE("the second compile takes every kernel from the cache") {
+  auto module = parse(block_text());
+  for (DeviceKind device : host_devices(false)) {
+    if (device != DeviceKind::Cpu) continue;
+    compile(*module, options_for(device));
+    auto again = compile(*module, options_for(device));
+    CHECK(again->stats().compiled == 0);
+    CHECK(again->stats().cached == again->stats().kernels);
+  }
+}
+
 TEST_CASE("targets that do not fit a device are refused") {
   auto module = parse(block_text());
   CompileOptions options = options_for(DeviceKind::Interpreter);
