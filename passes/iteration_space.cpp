@@ -105,6 +105,23 @@ class Tracer {
   bool reduced_ = false;
 };
 
+// Whether a reduction runs over the last axes, those of one place aside: then its rows lie one
+// after another in its input.
+bool reduces_trailing(const Op& op) {
+  const Shape& in = op.operand(0).shape();
+  auto axes = normalize_axes(std::get<std::vector<int64_t>>(op.attr("axes")), op.operand(0).rank());
+  if (!axes) return false;
+  bool kept_seen = false;
+  for (size_t i = in.size(); i-- > 0;) {
+    if (in[i] == 1) continue;
+    bool reduced = axes->empty() ||
+                   std::find(axes->begin(), axes->end(), static_cast<int64_t>(i)) != axes->end();
+    if (reduced && kept_seen) return false;
+    kept_seen = kept_seen || !reduced;
+  }
+  return true;
+}
+
 int64_t lanes_of(const Op& op) {
   for (const AttrSchema::Item& item : op.def().schema.items)
     if (item.name == "lanes") return std::get<int64_t>(op.attr("lanes"));
@@ -151,6 +168,13 @@ Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
       space.kind = IterationSpace::Row;
       space.p = rows;
       space.q = space.r = rows > 0 ? input / rows : 1;
+      if (most > rows)
+        for (const Op* op : ops)
+          if (op->def().kind == OpKind::Reduce && !reduces_trailing(*op))
+            return declined(
+                fmt::format("{} does not reduce the last axes, so its input's elements "
+                            "do not lie in rows",
+                            op->name()));
       for (Value v : results)
         if (int64_t n = v.type().elements(); n != rows && n != rows * space.q)
           return declined(
