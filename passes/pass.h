@@ -79,9 +79,10 @@ class PassManager {
   // Receives the text asked for by print_after.
   std::function<void(const std::string&)> on_print;
 
-  // Throws what a pass throws, after writing a reproducer (IR with locations and the rest of the
-  // pipeline) to dump_dir, if there is one, or to the temporary directory; its path is added to
-  // InternalErrors.
+  // Throws what a pass throws. A broken invariant, or a module that a pass leaves ill-formed, is an
+  // InternalError that names the pass and a reproducer (IR with locations and the rest of the
+  // pipeline) in dump_dir, if there is one, or in the temporary directory. A user's Error passes
+  // through; its reproducer is written to dump_dir alone.
   void run(Module& module, const std::vector<PipelineStep>& steps);
 
   const std::vector<Remark>& remarks() const { return remarks_; }
