@@ -156,10 +156,10 @@ inline void agrees_with_reference(const CompileOptions& options) {
     auto session = make_session(compile(*module, options));
     Bindings got = session->run("g", inputs), again = session->run("g", inputs);
     REQUIRE(got.size() == want.size());
-    for (const auto& [name, value] : want) {
-      CAPTURE(name);
-      check_near(got.at(name), value);
-      CHECK(got.at(name).same_bits(again.at(name)));
+    for (const auto& entry : want) {
+      CAPTURE(entry.first);
+      check_near(got.at(entry.first), entry.second);
+      CHECK(got.at(entry.first).same_bits(again.at(entry.first)));
     }
   }
 }
@@ -443,9 +443,9 @@ inline void keeps_bits_without(DeviceKind device) {
   for (std::string pass : {"fuse", "cse", "recompute", "layout", "plan-memory"}) {
     CAPTURE(pass);
     Bindings got = run_block(options_for(device, {pass}));
-    for (const auto& [name, value] : want) {
-      CAPTURE(name);
-      CHECK(got.at(name).same_bits(value));
+    for (const auto& entry : want) {
+      CAPTURE(entry.first);
+      CHECK(got.at(entry.first).same_bits(entry.second));
     }
   }
 }
