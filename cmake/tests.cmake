@@ -94,6 +94,8 @@ function(sinter_rule_tests)
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/tests/layers.txt CONTENT "${lines}")
   sinter_add_test(rules/layers COMMAND ${CMAKE_SOURCE_DIR}/tests/layers.sh
     ${CMAKE_CXX_COMPILER} ${CMAKE_BINARY_DIR}/tests/layers.txt)
+  sinter_add_test(codegen/cubins COMMAND ${CMAKE_SOURCE_DIR}/tests/codegen/cubins.sh
+    ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR}/tests/codegen)
   sinter_add_test(rules/file_length COMMAND ${CMAKE_SOURCE_DIR}/tests/file_length.sh)
   sinter_add_test(rules/filecheck_runner COMMAND ${CMAKE_SOURCE_DIR}/tests/filecheck_runner.sh
     ${CMAKE_BINARY_DIR})

@@ -53,8 +53,9 @@ int widest_vector(const Kernel& k) {
   return static_cast<int>(std::clamp<int64_t>(16 / bytes, 1, 8));
 }
 
-// Nodes worth keeping, the most valuable first, as far as `capacity` elements of a row reach.
-std::vector<int> choose_kept(const Kernel& k, int64_t elements, int64_t capacity) {
+// Nodes worth keeping, the most valuable first, as far as `capacity` elements of a row reach. On
+// the host a row lies in the cache, so that loading it again costs no more than a kept copy.
+std::vector<int> choose_kept(const Kernel& k, int64_t elements, int64_t capacity, bool loads) {
   std::vector<int> kept;
   if (elements == 0) return kept;
   for (;;) {
@@ -66,7 +67,7 @@ std::vector<int> choose_kept(const Kernel& k, int64_t elements, int64_t capacity
       const KernelNode& n = k.nodes[i];
       if (!(n.domain & axis_bit(kAxisQ)) || n.kind == KernelNode::Reduce) continue;
       if (std::find(kept.begin(), kept.end(), static_cast<int>(i)) != kept.end()) continue;
-      bool costs = n.kind == KernelNode::Load || n.kind == KernelNode::Random ||
+      bool costs = (loads && n.kind == KernelNode::Load) || n.kind == KernelNode::Random ||
                    (n.kind == KernelNode::Scalar && is_expensive(n.fn));
       if (!costs) continue;
       int uses = 0;
@@ -157,7 +158,7 @@ Schedule make_schedule(const Kernel& k, const Target& target) {
       s.grid = p;
       s.chunk = s.lanes * s.vector;
       int64_t room = kKeptHostBytes / 8;
-      s.kept = choose_kept(k, q, room);
+      s.kept = choose_kept(k, q, room, false);
       return s;
     }
     // Whole warps, and as many rows in a block as divide the number of rows.
@@ -169,7 +170,7 @@ Schedule make_schedule(const Kernel& k, const Target& target) {
     s.iterations = divide_up(q, s.lanes * s.vector);
     int64_t elements = s.iterations * s.vector;
     if (elements <= kUnrolledElements) {
-      s.kept = choose_kept(k, elements, kKeptRegisters);
+      s.kept = choose_kept(k, elements, kKeptRegisters, true);
       s.unrolled = !s.kept.empty();
     }
     return s;
