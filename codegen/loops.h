@@ -112,6 +112,7 @@ struct LaneReduce {
 };
 // All lanes of the block; never inside an If or a loop whose trip count varies by lane.
 struct Barrier {};
+// Seed and step are the same wherever the statement is run.
 struct Random {
   Var var = -1;
   RandomKind kind = RandomKind::Uniform;

@@ -367,8 +367,9 @@ struct CPrinter::Writer {
   void operator()(const LaneReduce& s) const { c.lane_reduce(s); }
   void operator()(const Barrier&) const { c.barrier(); }
   void operator()(const Random& s) const {
-    c.define(s.var, fmt::format("sn_random_{}({}, {}u, {})", random_name(s.kind), vars_text(s.args),
-                                s.site, c.index(s.element, Width::Wide)));
+    c.define(s.var,
+             fmt::format("sn_random_{}({}, {}, {}u, {})", random_name(s.kind), c.random_source(s),
+                         vars_text(s.args), s.site, c.index(s.element, Width::Wide)));
   }
   void operator()(const Check& s) const {
     const std::string ignored =

@@ -4,6 +4,7 @@
 #include <sinter/ir/diagnostic.h>
 
 #include <limits>
+#include <set>
 
 namespace sinter {
 namespace {
@@ -26,6 +27,7 @@ class CudaPrinter final : public detail::CPrinter {
       arguments += fmt::format("{}FaultSlot* faults", arguments.empty() ? "" : ", ");
     open(fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{", p_.block,
                      p_.symbol, arguments));
+    keep_words(p_.body, false);
     if (dynamic()) line("extern __shared__ __align__(16) unsigned char shared_memory[];");
   }
 
@@ -84,8 +86,29 @@ class CudaPrinter final : public detail::CPrinter {
 
   void barrier() override { line("__syncthreads();"); }
 
+  std::string random_source(const Random& s) const override {
+    return kept_.count(s.var) ? fmt::format("r{}", s.var) : "sn_fresh()";
+  }
+  // In a loop of one thread, consecutive elements share a call of the generator: its words are
+  // kept.
+  void keep_words(const Block& body, bool in_loop) {
+    for (const Stmt& stmt : body) {
+      if (auto* s = std::get_if<Random>(&stmt.what)) {
+        if (!in_loop) continue;
+        kept_.insert(s->var);
+        line(fmt::format("sn_kept r{};", s->var));
+      } else if (auto* branch = std::get_if<If>(&stmt.what)) {
+        keep_words(branch->body, in_loop);
+      } else if (auto* loop = std::get_if<For>(&stmt.what)) {
+        keep_words(loop->body,
+                   in_loop || loop->level == Level::Vector || loop->level == Level::Serial);
+      }
+    }
+  }
+
   bool dynamic() const { return p_.shared_bytes > kStaticSharedBytes; }
   int64_t shared_ = 0;  // dynamic bytes given out
+  std::set<Var> kept_;  // random numbers with words of their own
 };
 
 }  // namespace

@@ -56,6 +56,7 @@ class HostPrinter final : public detail::CPrinter {
   void lane_reduce(const LaneReduce&) override {
     SINTER_CHECK(false, "{}: a lane reduction on the host", p_.symbol);
   }
+  std::string random_source(const Random&) const override { return "sn_fresh()"; }
   void barrier() override { SINTER_CHECK(false, "{}: a barrier on the host", p_.symbol); }
 
   static constexpr int64_t kStackBytes = 4 << 20;  // of the 8 MiB that threads commonly have

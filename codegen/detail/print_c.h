@@ -27,6 +27,8 @@ class CPrinter {
   virtual void alloc(const Alloc& s) = 0;
   virtual void lane_reduce(const LaneReduce& s) = 0;
   virtual void barrier() = 0;
+  // What a random number gets its words from: sn_fresh(), or a variable that head() declared.
+  virtual std::string random_source(const Random& s) const = 0;
 
   void block(const Block& body);
   void line(std::string_view text);

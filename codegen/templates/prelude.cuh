@@ -73,6 +73,7 @@ __device__ __forceinline__ float high_f16(uint32_t pair) {
 
 // What generated kernels call; prelude_common.h follows.
 #define SN_FN __device__ __forceinline__
+#define SN_FN_MEMBER SN_FN
 
 SN_FN float f32_from_bits(uint32_t bits) {
   return __uint_as_float(bits);

@@ -104,28 +104,56 @@ SN_FN uint32_t sn_word(sn_words w, uint32_t i) {
   const uint32_t low = (i & 1u) != 0 ? w.w1 : w.w0, high = (i & 1u) != 0 ? w.w3 : w.w2;
   return (i & 2u) != 0 ? high : low;
 }
-SN_FN int32_t sn_random_half(uint32_t key0, uint32_t key1, uint32_t step, int64_t offset,
-                             uint32_t site, int64_t index) {
-  const uint64_t e = (uint64_t)offset + (uint64_t)index;
-  const uint32_t lane = (uint32_t)e & 7u;
-  const uint32_t word = sn_word(sn_philox(key0, key1, step, site, e >> 3), lane >> 1);
+SN_FN int32_t sn_half(sn_words words, uint64_t element) {
+  const uint32_t lane = (uint32_t)element & 7u;
+  const uint32_t word = sn_word(words, lane >> 1);
   return (int32_t)((lane & 1u) != 0 ? word >> 16 : word & 0xffffu);
 }
-SN_FN float sn_random_uniform(uint32_t key0, uint32_t key1, uint32_t step, int64_t offset,
-                              uint32_t site, int64_t index) {
-  const uint64_t e = (uint64_t)offset + (uint64_t)index;
-  const uint32_t word = sn_word(sn_philox(key0, key1, step, site, e >> 2), (uint32_t)e & 3u);
-  return (float)(int32_t)(word >> 8) * 0x1p-24f;
+SN_FN float sn_uniform(sn_words words, uint64_t element) {
+  return (float)(int32_t)(sn_word(words, (uint32_t)element & 3u) >> 8) * 0x1p-24f;
 }
-SN_FN float sn_random_normal(uint32_t key0, uint32_t key1, uint32_t step, int64_t offset,
-                             uint32_t site, int64_t index) {
-  const uint64_t e = (uint64_t)offset + (uint64_t)index;
-  const sn_words w = sn_philox(key0, key1, step, site, e >> 2);
-  const bool second = (e & 2u) != 0;
+SN_FN float sn_normal(sn_words w, uint64_t element) {
+  const bool second = (element & 2u) != 0;
   const float u1 = (float)(int32_t)(((second ? w.w2 : w.w0) >> 8) + 1u) * 0x1p-24f;
   const float u2 = (float)(int32_t)((second ? w.w3 : w.w1) >> 8) * 0x1p-24f;
   const float radius = sn_sqrt(-2.0f * sn_log(u1));
-  return radius * sn_sin_cos(6.283185307179586f * u2, (e & 1u) != 0 ? 0 : 1);
+  return radius * sn_sin_cos(6.283185307179586f * u2, (element & 1u) != 0 ? 0 : 1);
+}
+// Where words come from: made anew for each element (which suits vector code), or kept while the
+// elements of one call follow each other (which suits a thread's unrolled loop).
+struct sn_fresh {
+  SN_FN_MEMBER sn_words words(uint32_t key0, uint32_t key1, uint32_t step, uint32_t site,
+                              uint64_t call) {
+    return sn_philox(key0, key1, step, site, call);
+  }
+};
+struct sn_kept {
+  uint64_t last = ~0ull;  // beyond every call
+  sn_words kept = {0, 0, 0, 0};
+  SN_FN_MEMBER sn_words words(uint32_t key0, uint32_t key1, uint32_t step, uint32_t site,
+                              uint64_t call) {
+    if (call != last) kept = sn_philox(key0, key1, step, site, call);
+    last = call;
+    return kept;
+  }
+};
+template <typename Source>
+SN_FN int32_t sn_random_half(Source&& source, uint32_t key0, uint32_t key1, uint32_t step,
+                             int64_t offset, uint32_t site, int64_t index) {
+  const uint64_t e = (uint64_t)offset + (uint64_t)index;
+  return sn_half(source.words(key0, key1, step, site, e >> 3), e);
+}
+template <typename Source>
+SN_FN float sn_random_uniform(Source&& source, uint32_t key0, uint32_t key1, uint32_t step,
+                              int64_t offset, uint32_t site, int64_t index) {
+  const uint64_t e = (uint64_t)offset + (uint64_t)index;
+  return sn_uniform(source.words(key0, key1, step, site, e >> 2), e);
+}
+template <typename Source>
+SN_FN float sn_random_normal(Source&& source, uint32_t key0, uint32_t key1, uint32_t step,
+                             int64_t offset, uint32_t site, int64_t index) {
+  const uint64_t e = (uint64_t)offset + (uint64_t)index;
+  return sn_normal(source.words(key0, key1, step, site, e >> 2), e);
 }
 
 // The value, or `low` and a record where it is outside low..high-1.

@@ -14,6 +14,7 @@ typedef long long int64_t;
 typedef unsigned long long uint64_t;
 
 #define SN_FN static inline __attribute__((always_inline))
+#define SN_FN_MEMBER inline __attribute__((always_inline))
 #ifdef __clang__
 #define SN_SIMD _Pragma("clang loop vectorize(assume_safety)")
 #else

@@ -301,6 +301,38 @@ inline ExactCase random_bits(std::string_view arch) {
   return t;
 }
 
+// Four consecutive elements to a lane, so that a call of the generator serves several.
+inline ExactCase random_runs(std::string_view arch) {
+  ExactCase t;
+  constexpr int64_t kLanes = 64, kCount = 4 * kLanes;
+  const RandomStream stream{{77, 3}, 9, 5, 3};
+  LoopBuilder b("random_runs", arch, arch == "host" ? 1 : kLanes);
+  const int half = b.output(DType::I32, {kCount}), uniform = b.output(DType::F32, {kCount});
+  const bool host = arch == "host";
+  b.loop(host ? Level::Cores : Level::Grid, 1, [&](const IndexExpr&) {
+    std::vector<Var> args = {b.literal(DType::U32, 77), b.literal(DType::U32, 3),
+                             b.literal(DType::U32, 9), b.literal(DType::I64, 3)};
+    b.loop(host ? Level::Simd : Level::Lane, kLanes, [&](const IndexExpr& lane) {
+      b.loop(Level::Vector, 4, [&](const IndexExpr& j) {
+        const IndexExpr e = lane * 4 + j;
+        b.store(half, e, b.random(RandomKind::Half, 5, args, e));
+        b.store(uniform, e, b.random(RandomKind::Uniform, 5, args, e));
+      });
+    });
+  });
+  t.program = b.p;
+  std::vector<int32_t> halves;
+  std::vector<float> uniforms;
+  for (int64_t i = 0; i < kCount; ++i) {
+    const uint64_t e = stream.element(i);
+    halves.push_back(
+        static_cast<int32_t>(dropout_half(stream.words(e / 8), static_cast<int>(e % 8))));
+    uniforms.push_back(random_uniform(stream, i));
+  }
+  t.outputs = {bytes_of(halves), bytes_of(uniforms)};
+  return t;
+}
+
 inline ExactCase faults(std::string_view arch) {
   ExactCase t;
   constexpr int64_t kCount = 2000;
@@ -325,9 +357,9 @@ inline ExactCase faults(std::string_view arch) {
 }  // namespace detail
 
 inline std::vector<ExactCase> exact_cases(std::string_view arch) {
-  return {detail::constants(arch),   detail::keeps_nan(arch), detail::narrow(arch),
-          detail::all_halves(arch),  detail::integers(arch),  detail::wide_indices(arch),
-          detail::random_bits(arch), detail::faults(arch)};
+  return {detail::constants(arch),   detail::keeps_nan(arch),   detail::narrow(arch),
+          detail::all_halves(arch),  detail::integers(arch),    detail::wide_indices(arch),
+          detail::random_bits(arch), detail::random_runs(arch), detail::faults(arch)};
 }
 
 }  // namespace sinter::test
