@@ -46,10 +46,12 @@ int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// The widest access that suits every buffer: 16 bytes of the widest element.
+// The widest access that suits every buffer: 16 bytes of the widest element. Buffers that q does
+// not run through (a seed, a learning rate) do not count.
 int widest_vector(const Kernel& k) {
   int64_t bytes = 1;
-  for (const KernelBuffer& b : k.buffers) bytes = std::max(bytes, size_of(b.type.dtype));
+  for (const KernelBuffer& b : k.buffers)
+    if (b.type.elements() >= k.extent[1]) bytes = std::max(bytes, size_of(b.type.dtype));
   return static_cast<int>(std::clamp<int64_t>(16 / bytes, 1, 8));
 }
 
