@@ -114,6 +114,33 @@ TEST_CASE("dsl: ops carry the user's file and line") {
   }
 }
 
+TEST_CASE("dsl: after the whole pipeline every launch still names the user's line") {
+  Model model;
+  Scope g = model.graph("step", Mode::Training);
+  const int first = __LINE__;
+  Value h = silu(nn::linear(g / "a", g.input("x", f32({8, 4})), 16));
+  Value y = nn::linear(g / "b", g.dropout(nn::rms_norm(g / "norm", h), 0.1), 4);
+  Value loss = mean(square(y - g.input("t", f32({8, 4})))).named("loss");
+  const int last = __LINE__;
+  g.output("loss", loss);
+  minimize(loss, g.parameters());
+  CompileOptions options;
+  options.device = DeviceKind::Interpreter;
+  auto executable = compile(model.module(), options);
+  const Graph& step = *executable->module().find("step");
+  int updates = 0;
+  for (Op& op : step) {
+    CHECK_MESSAGE(op.loc().file_name().ends_with("dsl.cpp"), print(op));
+    CHECK_MESSAGE(op.loc().line > first, print(op));
+    CHECK_MESSAGE(op.loc().line < last, print(op));
+    updates += op.is("fusion");
+  }
+  CHECK(updates >= 3);
+  std::string plan = executable->plan_text();
+  CHECK(contains(plan, fmt::format("dsl.cpp:{}", first + 1)));
+  CHECK(contains(plan, fmt::format("dsl.cpp:{}", first + 2)));
+}
+
 TEST_CASE("dsl: mistakes are refused at the user's line") {
   Model model;
   Scope g = model.graph("eval");
