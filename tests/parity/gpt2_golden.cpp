@@ -45,7 +45,9 @@ void check_device(DeviceKind device) {
   for (const char* pass : {"fuse", "cse", "recompute", "layout", "plan-memory"}) {
     CAPTURE(pass);
     const Bindings other = run_on(device, model, file, {pass});
-    for (const auto& [name, value] : result) {
+    for (const auto& entry : result) {
+      const auto& name = entry.first;  // clang 14 captures no structured binding
+      const auto& value = entry.second;
       CAPTURE(name);
       CHECK(value.same_bits(other.at(name)));
     }
