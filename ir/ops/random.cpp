@@ -209,7 +209,9 @@ struct Dropout {
     Value half =
         build_op(x.graph(), "random_half", std::move(stream), std::move(attrs), op.loc()).result();
     Value keep = ge(half, static_cast<int>(dropout_threshold(p)));
-    return {where(keep, x * (1.0 / (1.0 - p)), 0.0)};
+    // The scale is no bf16 number: it multiplies in the compute type, and the product rounds once.
+    Value scaled = cast(cast(x, compute_type(x.dtype())) * (1.0 / (1.0 - p)), x.dtype());
+    return {where(keep, scaled, 0.0)};
   }
 };
 

@@ -196,6 +196,17 @@ TEST_CASE("SH-03: more matrices than a grid axis holds") {
   CHECK(wrong == 0);
 }
 
+namespace {
+
+// Equal element by element; a library may give a sum of zeros either sign.
+bool same_values(const Tensor& a, const Tensor& b) {
+  for (int64_t i = 0; i < a.elements(); ++i)
+    if (a.at(i) != b.at(i)) return false;
+  return a.type() == b.type();
+}
+
+}  // namespace
+
 TEST_CASE("SH-05: sizes that are no multiple of a tile, every type and transposition") {
   SINTER_NEEDS_CUBLASLT();
   const Stream stream(Device::get());
@@ -218,7 +229,7 @@ TEST_CASE("SH-05: sizes that are no multiple of a tile, every type and transposi
           const Operands given = operands(spec);
           const Trial trial = run(stream, spec, given);
           CHECK(trial.guards_untouched);
-          CHECK(trial.result.same_bits(expected(spec, given)));
+          CHECK(same_values(trial.result, expected(spec, given)));
         }
       }
     }
