@@ -107,7 +107,7 @@ Plan default_plan(DeviceKind device) {
       break;
     case DeviceKind::Cpu:
       plan.config.batch = 16;
-      plan.rate = {.peak = 3e-3, .steps = 800, .warmup = 50};
+      plan.rate = {.peak = 3e-3, .steps = 1000, .warmup = 50};
       break;
     default:  // op by op: enough to see it learn
       plan.config.model.layers = 2;
