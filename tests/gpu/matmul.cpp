@@ -200,7 +200,7 @@ namespace {
 
 // Equal element by element; a library may give a sum of zeros either sign.
 bool same_values(const Tensor& a, const Tensor& b) {
-  for (int64_t i = 0; i < a.elements(); ++i)
+  for (int64_t i = 0; i < a.type().elements(); ++i)
     if (a.at(i) != b.at(i)) return false;
   return a.type() == b.type();
 }
