@@ -45,8 +45,9 @@ std::string resources(const Launch& launch, const Target& target) {
     throw DeviceError(fmt::format("{} needs {} registers in each of {} threads, a block has 65536",
                                   launch.program.symbol, info.registers, launch.program.block));
   return fmt::format("{} {}: {} registers, {} bytes spilled, {} bytes shared, block {}\n",
-                     target.arch, launch.program.symbol, info.registers, info.spill_store_bytes + info.spill_load_bytes,
-                     info.shared_bytes, launch.program.block);
+                     target.arch, launch.program.symbol, info.registers,
+                     info.spill_store_bytes + info.spill_load_bytes, info.shared_bytes,
+                     launch.program.block);
 }
 
 }  // namespace
