@@ -11,6 +11,7 @@
 
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/text.h>
+#include <sinter/passes/detail/util.h>
 #include <sinter/passes/iteration_space.h>
 #include <sinter/passes/pass.h>
 
@@ -536,15 +537,9 @@ class Fuser {
 }  // namespace
 
 void run_fuse(Module& module, PassContext& context) {
-  std::unordered_set<std::string> callees;
-  std::vector<Graph*> graphs;
-  for (const auto& g : module.graphs())
-    for (Op& op : *g)
-      if (!op.callee().empty()) callees.insert(op.callee());
-  for (const auto& g : module.graphs())
-    if (!callees.contains(g->name())) graphs.push_back(g.get());
   std::map<std::string, std::string> bodies;  // text to name
-  for (Graph* g : graphs) Fuser(*g, context, bodies, context.has_option("off")).run();
+  for (Graph* g : detail::entry_graphs(module))
+    Fuser(*g, context, bodies, context.has_option("off")).run();
 }
 
 }  // namespace sinter
