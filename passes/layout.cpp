@@ -6,6 +6,7 @@
 
 #include <sinter/passes/layout.h>
 
+#include <sinter/ir/op_def.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
 
@@ -23,10 +24,10 @@ void run_layout(Module& module, PassContext& context) {
     }
     graph->attributes.erase("layout");
     for (Op& op : *graph) {
-      if (op.is("reshape"))
+      if (is_free_view(op))
         context.remark(op.loc(), fmt::format("view: {} of {}", detail::describe(op.result()),
                                              detail::describe(op.operand(0))));
-      if (op.is("permute") || op.is("slice") || op.is("broadcast"))
+      else if (op.def().kind == OpKind::View)
         context.remark(op.loc(),
                        fmt::format("copy: {} writes {}", op.name(), detail::describe(op.result())));
     }
