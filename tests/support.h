@@ -9,9 +9,18 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <string>
 
 namespace sinter::test {
+
+// The stack on which deep graphs must fit: 512 KiB, and as much more under a sanitizer as its
+// larger frames take.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr size_t kSmallStack = 4 * 512 * 1024;
+#else
+inline constexpr size_t kSmallStack = 512 * 1024;
+#endif
 
 // Notes that the running case was skipped, and prints why.
 void note_skip(const char* file, int line, const char* reason);

@@ -8,6 +8,7 @@
 #include <sinter/passes/autodiff.h>
 #include <sinter/runtime/executable.h>
 #include <sinter/tests/cases/devices.h>
+#include <sinter/tests/support.h>
 
 #include <string>
 
@@ -70,5 +71,5 @@ std::string on_stack_of(size_t bytes, void (*body)()) {
 }  // namespace
 
 TEST_CASE("AD-21: a deep graph on a small stack") {
-  CHECK(on_stack_of(512 * 1024, chain) == "");
+  CHECK(on_stack_of(test::kSmallStack, chain) == "");
 }

@@ -37,7 +37,7 @@ void on_small_stack(const std::function<void()>& body) {
   } job{body, nullptr};
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, 512 * 1024);
+  pthread_attr_setstacksize(&attributes, kSmallStack);
   pthread_t thread;
   auto start = [](void* p) -> void* {
     auto* j = static_cast<Start*>(p);

@@ -4,6 +4,7 @@
 #include <sinter/ir/verifier.h>
 #include <sinter/passes/autodiff.h>
 #include <sinter/passes/pass.h>
+#include <sinter/tests/support.h>
 
 #include <chrono>
 #include <exception>
@@ -20,7 +21,7 @@ void on_small_stack(void (*work)()) {
   } task{work, nullptr};
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  REQUIRE(pthread_attr_setstacksize(&attributes, 512 * 1024) == 0);
+  REQUIRE(pthread_attr_setstacksize(&attributes, test::kSmallStack) == 0);
   pthread_t thread;
   REQUIRE(pthread_create(
               &thread, &attributes,
