@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <sinter/codegen/kernel.h>
+#include <sinter/codegen/schedule.h>
 #include <sinter/ir/op_def.h>
+#include <sinter/passes/iteration_space.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -107,7 +109,9 @@ class Builder {
       if (guard.always()) return {node};
       // A guard around a load moves into it; around anything else it selects.
       KernelNode n = b_.kernel_.nodes[static_cast<size_t>(node)];
-      if (n.kind == KernelNode::Load && n.guard.always()) {
+      std::vector<int> gathered;
+      n.index.collect_gathered(gathered);
+      if (n.kind == KernelNode::Load && n.guard.always() && gathered.empty()) {
         n.guard = guard;
         n.literal = canonical(n.type, otherwise);
         n.domain |= b_.domain_of(guard);
@@ -287,7 +291,8 @@ class Builder {
     return set;
   }
 
-  // A copy of a node's cone whose loads, random numbers and checks happen only under `guard`.
+  // A copy of a node's cone whose loads happen only under `guard`, and whose checks see a valid
+  // index elsewhere. The cone holds no reduction: iteration_space refuses that.
   int guarded(int id, const Guard& guard) {
     std::unordered_map<int, int> done;
     std::vector<int> stack{id};
@@ -298,32 +303,40 @@ class Builder {
         continue;
       }
       KernelNode n = node(top);
-      // A reduction's loads do not depend on this guard's element: they are in range.
-      bool leaf = n.kind == KernelNode::Reduce;
+      SINTER_CHECK(n.kind != KernelNode::Reduce, "a reduction is read under a guard");
       size_t waiting = stack.size();
-      if (!leaf) {
-        for (int a : n.args)
-          if (!done.contains(a)) stack.push_back(a);
-        std::vector<int> gathered;
-        n.index.collect_gathered(gathered);
-        for (int g : gathered)
-          if (!done.contains(g)) stack.push_back(g);
-      }
+      for (int a : node_inputs(n))
+        if (!done.contains(a)) stack.push_back(a);
       if (stack.size() != waiting) continue;
       stack.pop_back();
-      if (leaf) {
-        done[top] = top;
-        continue;
-      }
       for (int& a : n.args) a = done.at(a);
-      n.index = n.index.substitute([&](const IndexAtom& atom) {
-        if (atom.kind == IndexAtom::Gathered)
-          return IndexExpr::gathered(done.at(atom.id), atom.low, atom.high + 1);
-        return IndexExpr::atom(atom);
-      });
+      auto renumber = [&](const IndexExpr& e) {
+        return e.substitute([&](const IndexAtom& atom) {
+          if (atom.kind == IndexAtom::Gathered)
+            return IndexExpr::gathered(done.at(atom.id), atom.low, atom.high + 1);
+          return IndexExpr::atom(atom);
+        });
+      };
+      n.index = renumber(n.index);
+      for (GuardTerm& t : n.guard.terms) t.e = renumber(t.e);
       if (n.kind == KernelNode::Load) {
         n.guard.add(guard);
         n.domain |= domain_of(guard);
+      }
+      if (n.kind == KernelNode::Check) {
+        KernelNode inside, valid, select;
+        inside.kind = KernelNode::Guard;
+        inside.type = DType::Bool;
+        inside.guard = guard;
+        inside.domain = domain_of(guard);
+        valid.type = n.type;
+        valid.literal.i = n.low;
+        select.kind = KernelNode::Scalar;
+        select.fn = Fn::Select;
+        select.type = n.type;
+        select.args = {add(std::move(inside)), n.args[0], add(std::move(valid))};
+        n.args[0] = add_scalar(std::move(select));
+        n.domain |= node(n.args[0]).domain;
       }
       if (n.kind == KernelNode::Scalar)
         done[top] = add_scalar(std::move(n));
@@ -437,31 +450,22 @@ std::string stem_of(const Graph& body) {
 
 Kernel build_kernel(const Graph& body, const SourceLocation& loc) {
   SINTER_CHECK(!body.outputs().empty(), "graph @{} has no outputs", body.name());
-  // A reduction: its order tells rows from columns, its result how many there are.
-  const Op* reduction = nullptr;
-  bool lanes = false;
-  for (Op& op : body) {
-    OpKind kind = op.def().kind;
-    if (kind != OpKind::Reduce && kind != OpKind::Scatter) continue;
-    if (!reduction) reduction = &op;
-    for (const AttrSchema::Item& item : op.def().schema.items)
-      if (item.name == "lanes") lanes = lanes || std::get<int64_t>(op.attr("lanes")) > 1;
-  }
-  int64_t most = 0;
-  for (const GraphOutput& o : body.outputs()) most = std::max(most, o.value.type().elements());
+  std::vector<const Op*> ops;
+  for (Op& op : body) ops.push_back(&op);
+  std::vector<Value> results;
+  for (const GraphOutput& o : body.outputs()) results.push_back(o.value);
+  Result<IterationSpace> found = iteration_space(ops, results);
+  SINTER_CHECK(found.ok(), "graph @{} is no kernel: {}", body.name(), found.error().message);
+  const IterationSpace& iteration = found.value();
 
   Space space;
-  if (reduction) {
-    int64_t rows = reduction->result().type().elements();
-    int64_t input = reduction->operand(0).type().elements();
-    if (reduction->def().kind == OpKind::Reduce && (lanes || most > rows)) {
-      space.kind = Kernel::Row;
-      space.reduce_axis = kAxisQ;
-      space.p = rows;
-      space.q = rows > 0 ? input / rows : 1;
-    } else {
-      space.kind = Kernel::Column;
-    }
+  if (iteration.kind == IterationSpace::Row) {
+    space.kind = Kernel::Row;
+    space.reduce_axis = kAxisQ;
+    space.p = iteration.p;
+    space.q = iteration.q;
+  } else if (iteration.kind == IterationSpace::Column) {
+    space.kind = Kernel::Column;
   }
   auto finish = [&](Kernel k) {
     remove_dead(k);

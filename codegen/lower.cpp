@@ -304,14 +304,19 @@ class Lowering {
         if (arrays_[i] >= 0)
           l_.emit(ArrayStore{arrays_[i], l_.slot_, l_.var(s.node)});
         else
-          l_.emit(Store{s.buffer, l_.translate(s.at), l_.var(s.node)});
+          l_.where(l_.row_guard_, [&] {
+            l_.emit(Store{s.buffer, l_.translate(s.at), l_.var(s.node)});
+          });
       }
     }
     // With q at the strip's start.
     void finish() {
       for (size_t i = 0; i < arrays_.size(); ++i) {
         const KernelStore& s = l_.k_.stores[i];
-        if (arrays_[i] >= 0) l_.emit(StoreVector{s.buffer, l_.translate(s.at), arrays_[i], width_});
+        if (arrays_[i] >= 0)
+          l_.where(l_.row_guard_, [&] {
+            l_.emit(StoreVector{s.buffer, l_.translate(s.at), arrays_[i], width_});
+          });
       }
     }
 
@@ -490,7 +495,20 @@ class Lowering {
           shared[static_cast<size_t>(r)] = new_array(node(r).type, warps, Space::Shared);
     in_loop(Level::Lane, s_.block, [&](const IndexExpr& t) {
       IndexExpr lane = mod(t, s_.lanes);
-      axis_[kAxisP] = b * s_.rows_per_block + floordiv(t, s_.lanes);
+      IndexExpr row = b * s_.rows_per_block + floordiv(t, s_.lanes);
+      axis_[kAxisP] = row;
+      // Lane reductions need every lane: those past the last row compute it again and store
+      // nothing.
+      row_guard_ = {};
+      row_guard_.add(row, 0, k_.extent[kAxisP]);
+      if (!row_guard_.always()) {
+        Var at = new_var(DType::I64);
+        emit(LetIndex{at, row});
+        Cell last_row{};
+        last_row.i = k_.extent[kAxisP] - 1;
+        Var clamped = combine(Fn::Min, at, literal(DType::I64, last_row));
+        axis_[kAxisP] = IndexExpr::gathered(clamped, 0, k_.extent[kAxisP]);
+      }
       alloc_kept(s_.iterations * s_.vector);
       row_nodes(0);
       for (int phase = 0; phase <= phases_.last; ++phase) {
@@ -527,7 +545,10 @@ class Lowering {
         }
         row_nodes(phase + 1);
       }
-      Guard first;
+      if (std::all_of(k_.stores.begin(), k_.stores.end(),
+                      [](const KernelStore& st) { return st.axes & axis_bit(kAxisQ); }))
+        return;
+      Guard first = row_guard_;
       first.add(lane, 0, 1);
       where(first, [&] {
         for (const KernelStore& st : k_.stores)
@@ -691,7 +712,8 @@ class Lowering {
   std::vector<int> kept_set_, making_;
   std::vector<bool> made_;
   IndexExpr axis_[3];
-  IndexExpr slot_;  // the element's place within its strip
+  Guard row_guard_;  // CUDA rows: whether this lane's row exists
+  IndexExpr slot_;   // the element's place within its strip
 };
 
 }  // namespace

@@ -163,12 +163,13 @@ Schedule make_schedule(const Kernel& k, const Target& target) {
       s.kept = choose_kept(k, q, room, false);
       return s;
     }
-    // Whole warps, and as many rows in a block as divide the number of rows.
-    s.block = static_cast<int>(std::max<int64_t>(s.lanes, kBlock));
-    s.rows_per_block = static_cast<int>(s.block / s.lanes);
-    while (s.rows_per_block > 1 && p % s.rows_per_block != 0) s.rows_per_block /= 2;
+    // A row longer than a warp has its block to itself; of short ones as many as fill the block,
+    // the last block's spare lanes repeating the last row.
+    s.rows_per_block = s.lanes > 32 ? 1 : static_cast<int>(kBlock / s.lanes);
+    while (s.rows_per_block * s.lanes > 64 && p % s.rows_per_block != 0 && p < 4096)
+      s.rows_per_block /= 2;
     s.block = static_cast<int>(s.lanes * s.rows_per_block);
-    s.grid = p / s.rows_per_block;
+    s.grid = divide_up(p, s.rows_per_block);
     s.iterations = divide_up(q, s.lanes * s.vector);
     int64_t elements = s.iterations * s.vector;
     if (elements <= kUnrolledElements) {

@@ -31,7 +31,11 @@ constexpr int kCheapNodes = 8;        // scalar operations that cost less than a
 
 struct Group {
   std::vector<Op*> ops;  // members by position; copies of views and cheap ops are not among them
+  IterationSpace space;
   bool merged_away = false;
+
+  // Elements that the kernel visits.
+  int64_t work() const { return space.p * std::max(space.q, space.r); }
 };
 
 class Fuser {
@@ -121,6 +125,28 @@ class Fuser {
     return false;
   }
 
+  // Whether an operand of `op` comes from `g` by way of ops outside.
+  bool waits_for(const Op& op, const Group& g, const std::unordered_set<const Op*>& inside) const {
+    std::vector<const Op*> stack{&op};
+    std::unordered_set<const Op*> seen{&op};
+    while (!stack.empty()) {
+      const Op* top = stack.back();
+      stack.pop_back();
+      if (top != &op && group_of(*top) == &g) return true;
+      if (top != &op && inside.contains(top)) continue;
+      std::vector<const Op*> tops{top};
+      if (const Group* other = group_of(*top)) tops.assign(other->ops.begin(), other->ops.end());
+      for (const Op* t : tops)
+        for (Value v : t->operands()) {
+          const Op* up = v ? v.op() : nullptr;
+          // Members read directly are no detour.
+          if (!up || (t == &op && inside.contains(up))) continue;
+          if (seen.insert(up).second) stack.push_back(up);
+        }
+    }
+    return false;
+  }
+
   // ---- sets of ops
 
   // The ops of a body: members and the copies they read through, by position.
@@ -189,16 +215,17 @@ class Fuser {
 
   // ---- joining
 
-  std::optional<std::string> refuse(const std::vector<Op*>& members) const {
-    if (members.size() > kMaxOps) return fmt::format("a kernel holds at most {} ops", kMaxOps);
+  // The space of a kernel of these members, or why there can be none.
+  Result<IterationSpace> kernel_space(const std::vector<Op*>& members) const {
+    auto refused = [](std::string reason) { return Diagnostic{{}, std::move(reason)}; };
+    if (members.size() > kMaxOps)
+      return refused(fmt::format("a kernel holds at most {} ops", kMaxOps));
     std::vector<Op*> body = body_ops(members);
     std::vector<Value> results = results_of(members);
     if (count_inputs(body) + results.size() > kMaxArguments)
-      return fmt::format("a kernel takes at most {} inputs and results", kMaxArguments);
+      return refused(fmt::format("a kernel takes at most {} inputs and results", kMaxArguments));
     std::vector<const Op*> ops(body.begin(), body.end());
-    auto space = iteration_space(ops, results);
-    if (!space.ok()) return space.error().message;
-    return std::nullopt;
+    return iteration_space(ops, results);
   }
 
   // The path from a per-row op up to a reduction over rows of `elements / rows`, the op included.
@@ -224,28 +251,17 @@ class Fuser {
     return {};
   }
 
-  static int64_t largest(const std::vector<Value>& values) {
-    int64_t n = 0;
-    for (Value v : values) n = std::max(n, v.type().elements());
-    return n;
-  }
-
   // Tries to add `op` (and, for a per-row op, the ops up to the reduction it comes from) to `g`.
   std::optional<std::string> try_join(Op& op, Group& g) {
     for (Op* member : g.ops)
       if (member->def().kind == OpKind::Scatter)
         return fmt::format("{} would be repeated for every row of {}", op.name(), member->name());
-    std::vector<Value> results = results_of(g.ops);
-    int64_t elements = largest(results), mine = op.result().type().elements();
+    int64_t elements = g.work(), mine = op.result().type().elements();
     std::vector<Op*> joining{&op};
     if (op.def().kind == OpKind::Scatter) return "a scatter is stored as a whole";
     if (mine < elements && op.def().kind != OpKind::Reduce) {
-      std::vector<Op*> body = body_ops(g.ops);
-      std::vector<const Op*> ops(body.begin(), body.end());
-      auto space = iteration_space(ops, results);
-      bool per_row =
-          space.ok() && space.value().kind == IterationSpace::Row && space.value().p == mine;
-      if (!per_row) {
+      bool per_result = mine == g.space.p && g.space.kind != IterationSpace::Pointwise;
+      if (!per_result) {
         std::vector<Op*> path = path_to_reduction(op, elements);
         if (!path.empty())
           joining = path;
@@ -258,16 +274,21 @@ class Fuser {
     members.insert(members.end(), joining.begin(), joining.end());
     std::sort(members.begin(), members.end(),
               [](const Op* a, const Op* b) { return a->position() < b->position(); });
-    if (auto reason = refuse(members)) return reason;
+    Result<IterationSpace> space = kernel_space(members);
+    if (!space.ok()) return space.error().message;
     std::unordered_set<const Op*> inside(members.begin(), members.end());
     for (Op* j : joining) {
       std::vector<Op*> users;
       readers(*j, users);
       for (Op* u : users)
-        if (!inside.contains(u) && (group_of(*u) || !is_kernel(*u)) && reaches(u, &g))
+        if (!inside.contains(u) && reaches(u, &g))
           return fmt::format("{} also feeds an op that the kernel waits for", j->name());
+      // A member that stands earlier (a path brought it) may feed what this op waits for.
+      if (g.ops.front()->position() < j->position() && waits_for(*j, g, inside))
+        return fmt::format("{} waits for an op that the kernel feeds", j->name());
     }
     g.ops = std::move(members);
+    g.space = space.value();
     for (Op* j : joining) group_of_[j] = &g;
     return std::nullopt;
   }
@@ -291,7 +312,7 @@ class Fuser {
     if (!off_ && !hard && candidates.size() > 1 && is_cheap(op) && large_operands(op) <= 1) {
       copied_.insert(&op);
       bool fits = std::all_of(candidates.begin(), candidates.end(),
-                              [&](Group* g) { return !refuse(g->ops).has_value(); });
+                              [&](Group* g) { return kernel_space(g->ops).ok(); });
       if (fits) {
         context_.remark(op.loc(),
                         fmt::format("copied: {} into {} kernels instead of storing {} bytes",
@@ -312,8 +333,12 @@ class Fuser {
       if (!declined.empty()) context_.remark(op.loc(), declined);
     }
     groups_.push_back(std::make_unique<Group>());
-    groups_.back()->ops.push_back(&op);
-    group_of_[&op] = groups_.back().get();
+    Group& alone = *groups_.back();
+    alone.ops.push_back(&op);
+    group_of_[&op] = &alone;
+    // One op always has a space; its result may be dead.
+    if (Result<IterationSpace> space = kernel_space(alone.ops); space.ok())
+      alone.space = space.value();
   }
 
   // ---- groups side by side
@@ -345,7 +370,9 @@ class Fuser {
           members.insert(members.end(), b->ops.begin(), b->ops.end());
           std::sort(members.begin(), members.end(),
                     [](const Op* x, const Op* y) { return x->position() < y->position(); });
-          if (refuse(members)) continue;
+          Result<IterationSpace> space = kernel_space(members);
+          if (!space.ok()) continue;
+          a->space = space.value();
           for (Op* op : b->ops) group_of_[op] = a;
           a->ops = std::move(members);
           b->merged_away = true;
@@ -358,18 +385,16 @@ class Fuser {
       g = it->second;
     return g;
   }
-  bool worth_merging(Value shared, const Group& a, const Group& b) const {
-    auto space = [&](const Group& g) {
-      std::vector<Op*> body = body_ops(g.ops);
-      std::vector<const Op*> ops(body.begin(), body.end());
-      return iteration_space(ops, results_of(g.ops));
-    };
-    auto x = space(a), y = space(b);
-    if (!x.ok() || !y.ok() || x.value().kind != y.value().kind) return false;
-    if (x.value().p != y.value().p || x.value().q != y.value().q || x.value().r != y.value().r)
-      return false;
-    int64_t work = x.value().p * std::max(x.value().q, x.value().r);
-    return shared.type().elements() * 2 >= work;
+  static bool recomputes(const Group& g) {
+    return std::any_of(g.ops.begin(), g.ops.end(),
+                       [](const Op* op) { return op->segment().ends_with(".recompute"); });
+  }
+  static bool worth_merging(Value shared, const Group& a, const Group& b) {
+    const IterationSpace &x = a.space, &y = b.space;
+    if (x.kind != y.kind || x.p != y.p || x.q != y.q || x.r != y.r) return false;
+    // A forward op merged with its copy would keep the copy's results alive until the backward.
+    if (recomputes(a) != recomputes(b)) return false;
+    return shared.type().elements() * 2 >= a.work();
   }
 
   // ---- writing the result
@@ -494,7 +519,10 @@ class Fuser {
     init.loc = root.loc();
     init.from = root.from();
     init.callee = it->second;
+    // One recomputed member makes a recomputed kernel: order must not move it forward.
     init.segment = root.segment();
+    for (const Op* op : g.ops)
+      if (op->segment().ends_with(".recompute")) init.segment = op->segment();
     Op& fused = graph_.create(OpRegistry::get().at("fusion"), std::move(init));
     std::vector<SourceLocation> with;
     for (Op* op : g.ops)

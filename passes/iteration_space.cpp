@@ -33,6 +33,8 @@ class Tracer {
     uint64_t h = std::hash<const void*>()(v.id());
     for (const IndexExpr& e : at) h = h * 0x9e3779b97f4a7c15ULL + e.hash();
     if (!seen_.insert(h).second) return;
+    if (seen_.size() > 8 * members_.size() + 64)
+      throw Declined{fmt::format("{} is read at too many places", op->name())};
     OpKind kind = op->def().kind;
     if (kind == OpKind::Reduce || kind == OpKind::Scatter) reduction(*op, at);
     if (kind == OpKind::Pointwise && op->def().scalar) {
@@ -46,6 +48,8 @@ class Tracer {
  private:
   void reduction(const Op& op, const std::vector<IndexExpr>& at) {
     int axis = space_.kind == IterationSpace::Row ? kRow : kReduced;
+    if (guarded_ > 0)
+      throw Declined{fmt::format("{} is read past its edges, where it has no row", op.name())};
     for (const IndexExpr& e : at) {
       if (mentions(e, axis))
         throw Declined{
@@ -59,7 +63,10 @@ class Tracer {
    public:
     Body(Tracer& tracer, const Op& op) : t_(tracer), op_(op) {}
     BodyNode operand(size_t i, std::vector<IndexExpr> at, const Guard& guard, Cell) override {
-      if (!guard.never) t_.value(op_.operand(i), std::move(at));
+      if (guard.never) return {};
+      t_.guarded_ += !guard.always();
+      t_.value(op_.operand(i), std::move(at));
+      t_.guarded_ -= !guard.always();
       return {};
     }
     BodyNode scalar(const ScalarFn&, std::span<const BodyNode>) override { return {}; }
@@ -101,7 +108,7 @@ class Tracer {
  private:
   std::unordered_set<const Op*> members_;
   std::unordered_set<uint64_t> seen_;
-  int gathered_ = 0;
+  int gathered_ = 0, guarded_ = 0;
   bool reduced_ = false;
 };
 
