@@ -81,8 +81,9 @@ class Session {
   // range, with op, position, value and limit; the state is then what it was before.
   virtual Bindings run(std::string_view graph, const Bindings& inputs) = 0;
   // As run, without waiting or reading back; the outputs of the latest run are then in `outputs`,
-  // which throws what `run` would. Until it has, an index out of range keeps this graph from
-  // changing the state: no step is taken after a failed one.
+  // which throws what `run` would. Until `run` or `outputs` of any graph has thrown it, an index out
+  // of range keeps all graphs of the session from changing the state: no step is taken after a
+  // failed one. What was launched since outputs were last read then counts as not run.
   virtual void launch(std::string_view graph, const Bindings& inputs) = 0;
   virtual Bindings outputs(std::string_view graph) = 0;
   virtual void synchronize() = 0;

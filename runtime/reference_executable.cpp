@@ -99,8 +99,41 @@ class ReferenceSession final : public Session {
   const Executable& executable() const override { return *owner_; }
 
   Bindings run(std::string_view graph, const Bindings& inputs) override {
+    launch(graph, inputs);
+    return outputs(graph);
+  }
+
+  void launch(std::string_view graph, const Bindings& inputs) override {
     const Entry& entry = executable_.entry(graph);
     check_bindings(graph, entry.inputs, inputs, executable_.wide());
+    latest_.erase(std::string(graph));
+    if (fault_) return;
+    try {
+      latest_.emplace(graph, evaluate(entry, inputs));
+    } catch (const Error& error) {
+      fault_ = error.diagnostic();
+    }
+  }
+  Bindings outputs(std::string_view graph) override {
+    executable_.entry(graph);
+    if (std::optional<Diagnostic> fault = std::exchange(fault_, {})) throw Error(*fault);
+    auto found = latest_.find(graph);
+    if (found == latest_.end()) throw Error(fmt::format("@{} has not been run", graph));
+    return found->second;
+  }
+  void synchronize() override {}
+
+  Tensor state(std::string_view name) const override { return states_[index_of(name)].clone(); }
+  void set_state(std::string_view name, const Tensor& value) override {
+    size_t index = index_of(name);
+    TensorType expected = executable_.module().states[index].type;
+    TensorType held = executable_.held(expected);
+    if (value.type() != held) require_type(fmt::format("state '{}'", name), expected, value.type());
+    states_[index] = value.dtype() == held.dtype ? value.clone() : value.to(held.dtype);
+  }
+
+ private:
+  Bindings evaluate(const Entry& entry, const Bindings& inputs) {
     std::vector<Tensor> values;
     for (const Port& port : entry.inputs)
       values.push_back(port.state < 0 ? inputs.find(port.name)->second
@@ -117,35 +150,6 @@ class ReferenceSession final : public Session {
     return outputs;
   }
 
-  void launch(std::string_view graph, const Bindings& inputs) override {
-    check_bindings(graph, executable_.entry(graph).inputs, inputs, executable_.wide());
-    Latest& latest = latest_[std::string(graph)];
-    if (latest.fault) return;
-    try {
-      latest.outputs = run(graph, inputs);
-    } catch (const Error& error) {
-      latest.fault = error.diagnostic();
-    }
-  }
-  Bindings outputs(std::string_view graph) override {
-    auto found = latest_.find(graph);
-    if (found == latest_.end()) throw Error(fmt::format("@{} has not been run", graph));
-    if (std::optional<Diagnostic> fault = std::exchange(found->second.fault, {}))
-      throw Error(*fault);
-    return found->second.outputs;
-  }
-  void synchronize() override {}
-
-  Tensor state(std::string_view name) const override { return states_[index_of(name)].clone(); }
-  void set_state(std::string_view name, const Tensor& value) override {
-    size_t index = index_of(name);
-    TensorType expected = executable_.module().states[index].type;
-    TensorType held = executable_.held(expected);
-    if (value.type() != held) require_type(fmt::format("state '{}'", name), expected, value.type());
-    states_[index] = value.dtype() == held.dtype ? value.clone() : value.to(held.dtype);
-  }
-
- private:
   size_t index_of(std::string_view name) const {
     const auto& states = executable_.module().states;
     for (size_t i = 0; i < states.size(); ++i)
@@ -156,11 +160,8 @@ class ReferenceSession final : public Session {
   std::shared_ptr<const Executable> owner_;
   const ReferenceExecutable& executable_;
   std::vector<Tensor> states_;
-  struct Latest {
-    Bindings outputs;
-    std::optional<Diagnostic> fault;  // until somebody reads it
-  };
-  std::map<std::string, Latest, std::less<>> latest_;
+  std::map<std::string, Bindings, std::less<>> latest_;
+  std::optional<Diagnostic> fault_;  // until somebody reads it
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 #include <sinter/runtime/detail/compiled_executable.h>
 
+#include <algorithm>
 #include <set>
 
 namespace sinter::detail {
@@ -56,16 +57,24 @@ class CompiledSession final : public Session {
         memory_->write_input(program, port, inputs.find(port.name)->second.data());
     memory_->launch(program);
     launched_.insert(&program);
+    if (std::find(unread_.begin(), unread_.end(), &program) == unread_.end())
+      unread_.push_back(&program);
   }
 
   Bindings outputs(std::string_view graph) override {
     const Program& program = program_of(graph);
     if (!launched_.contains(&program)) throw Error(fmt::format("@{} has not been run", graph));
     DeviceMemory::Results results = memory_->results(program);
-    if (auto fault = first_fault(program, results.faults)) {
-      memory_->clear_faults(program);
+    for (const Program* ran : unread_) {
+      auto fault = first_fault(*ran, results.faults);
+      if (!fault) continue;
+      // What was launched with it has not taken place.
+      for (const Program* each : unread_) launched_.erase(each);
+      unread_.clear();
+      memory_->clear_faults();
       throw Error(*fault);
     }
+    unread_.clear();
     Bindings values;
     for (const Port& port : program.outputs)
       if (port.state < 0)
@@ -111,6 +120,7 @@ class CompiledSession final : public Session {
   const CompiledModule& compiled_;
   std::unique_ptr<DeviceMemory> memory_;
   std::set<const Program*> launched_;
+  std::vector<const Program*> unread_;  // launched since results were read, in order
 };
 
 }  // namespace

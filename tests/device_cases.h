@@ -356,6 +356,74 @@ graph @step(%table: f32[4,2], %steps: i32[], %ids: i32[3]) -> (f32[4,2], i32[], 
   CHECK(session->state("steps").at(0) == 2);
 }
 
+// Gradients are summed by one graph and used by another: a bad index in the first holds back the
+// second, and every other graph, until somebody reads any of them.
+inline void holds_back_all_graphs(const CompileOptions& options) {
+  auto session = session_for(R"(module {target = "host"}
+state table: f32[4,2]
+state sum: f32[]
+
+graph @accumulate(%table: f32[4,2], %sum: f32[], %ids: i32[3]) -> (f32[], f32[]) {
+  %e = embedding %table, %ids : f32[3,2]
+  %s = sum %e {axes = [0, 1]} : f32[]
+  %n = add %sum, %s : f32[]
+  return sum = %n, s = %s
+}
+
+graph @update(%table: f32[4,2], %sum: f32[]) -> (f32[4,2], f32[], f32[]) {
+  %d = broadcast %sum : f32[4,2]
+  %n = add %table, %d : f32[4,2]
+  %zero = full {value = 0.0} : f32[]
+  return table = %n, sum = %zero, used = %sum
+}
+
+graph @look(%table: f32[4,2], %ids: i32[1]) -> f32[] {
+  %e = embedding %table, %ids : f32[1,2]
+  %m = max %e {axes = [0, 1]} : f32[]
+  return %m
+})",
+                             options);
+  using V = std::vector<double>;
+  Bindings good{{"ids", Tensor::from<int32_t>({3}, {0, 3, 1})}};
+  Bindings bad{{"ids", Tensor::from<int32_t>({3}, {0, 3, 7})}};
+  Bindings first{{"ids", Tensor::from<int32_t>({1}, {0})}};
+  std::string message = "trial.sir:6:8: error: embedding: index 7 at position 2 is outside 0..3";
+  session->set_state("table", Tensor::full({DType::F32, {4, 2}}, 1));
+  session->launch("accumulate", good);
+  session->launch("update", {});
+  CHECK(values(session->outputs("update"), "used") == V{6});
+  CHECK(session->state("table").at(0) == 7);
+  auto unchanged = [&](double sum) {
+    CHECK(session->state("table").to_doubles() == V(8, 7));
+    CHECK(session->state("sum").at(0) == sum);
+  };
+
+  // Behind the bad one in the order of launches, whichever is read.
+  for (std::string read : {"accumulate", "update"}) {
+    CAPTURE(read);
+    session->launch("accumulate", good);
+    session->launch("accumulate", bad);
+    session->launch("update", {});
+    session->launch("accumulate", good);
+    CHECK(error_of([&] { session->outputs(read); }) == message);
+    unchanged(42);
+    // Read once; what was held back has no outputs to give.
+    CHECK(error_of([&] { session->outputs("update"); }).find("@update has not been run") !=
+          std::string::npos);
+    session->set_state("sum", Tensor::scalar(0.0F));
+  }
+  // A run of another graph is a reading, too.
+  session->launch("accumulate", bad);
+  CHECK(error_of([&] { session->run("update", {}); }) == message);
+  unchanged(0);
+  session->launch("accumulate", bad);
+  CHECK(error_of([&] { session->run("look", first); }) == message);
+  CHECK(values(session->run("look", first), "m") == V{7});
+  session->launch("accumulate", good);
+  CHECK(values(session->run("update", {}), "used") == V{42});
+  CHECK(session->state("table").at(0) == 49);
+}
+
 // DR-03: masks follow seed and step, not the number of runs.
 inline void draws_by_step(const CompileOptions& options) {
   const char* text =

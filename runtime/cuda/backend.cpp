@@ -2,8 +2,9 @@
 //
 // All blocks have fixed addresses, so a graph is built once. Inputs are copied through one of two
 // pinned slots ahead of the launch. The last nodes of a graph commit the updated states by a kernel
-// that does nothing while a fault is recorded; the record is cleared only by whoever has read it,
-// so that a fault is never lost and never followed by an update.
+// that does nothing while a fault of any graph is recorded; the record, one for the session, is
+// cleared only by whoever has read it, so that a fault is never lost and never followed by an
+// update.
 
 #ifdef SINTER_HAVE_CUDA
 
@@ -77,8 +78,11 @@ class CudaMemory final : public DeviceMemory {
         stream_(device_),
         arena_(device_, static_cast<size_t>(code.compiled.arena_bytes)),
         state_(device_, static_cast<size_t>(code.compiled.state_bytes)),
-        next_(device_, static_cast<size_t>(next_bytes())) {
+        next_(device_, static_cast<size_t>(next_bytes())),
+        faults_(device_, static_cast<size_t>(code.compiled.num_faults) * sizeof(FaultSlot)),
+        read_faults_(device_, faults_.size()) {
     if (state_.size() > 0) cuda::fill_bytes(stream_, state_.address(), 0, state_.size());
+    clear_faults();
     for (const auto& [name, program] : code.compiled.programs)
       entries_.emplace(&program, make_entry(program));
     stream_.synchronize();
@@ -119,18 +123,19 @@ class CudaMemory final : public DeviceMemory {
 
   void synchronize() override { stream_.synchronize(); }
 
-  // The fault record and the outputs lie side by side, so that one copy fetches both.
   Results results(const Program& program) override {
     Entry& entry = entries_.at(&program);
     cuda::copy_to_host(stream_, entry.read_back.data(), entry.outputs.address(),
                        entry.outputs.size());
+    cuda::copy_to_host(stream_, read_faults_.data(), faults_.address(), faults_.size());
     stream_.synchronize();
-    auto* bytes = static_cast<const unsigned char*>(entry.read_back.data());
-    return {bytes + entry.fault_bytes, reinterpret_cast<const FaultSlot*>(bytes)};
+    return {static_cast<const unsigned char*>(entry.read_back.data()),
+            static_cast<const FaultSlot*>(read_faults_.data())};
   }
 
-  void clear_faults(const Program& program) override {
-    reset_faults(program, entries_.at(&program));
+  void clear_faults() override {
+    std::vector<FaultSlot> none(static_cast<size_t>(code_.compiled.num_faults), kNoFault);
+    cuda::copy_to_device(stream_, faults_.address(), none.data(), faults_.size());
     stream_.synchronize();
   }
 
@@ -155,12 +160,11 @@ class CudaMemory final : public DeviceMemory {
   };
   struct Entry {
     cuda::DeviceBuffer inputs;
-    cuda::DeviceBuffer outputs;  // fault record, then the Output block
+    cuda::DeviceBuffer outputs;
     cuda::PinnedBuffer read_back;
     std::vector<Slot> slots;
     size_t current = 0;
     bool filling = false;
-    int64_t fault_bytes = 0;
     std::vector<cuda::MatmulPlan> products;
     std::unique_ptr<cuda::ExecutableGraph> executable;
   };
@@ -174,31 +178,17 @@ class CudaMemory final : public DeviceMemory {
 
   Entry make_entry(const Program& program) {
     Entry entry;
-    entry.fault_bytes =
-        (static_cast<int64_t>(program.faults.size() * sizeof(FaultSlot)) + 255) / 256 * 256;
     entry.inputs = cuda::DeviceBuffer(device_, static_cast<size_t>(program.input_bytes));
-    entry.outputs =
-        cuda::DeviceBuffer(device_, static_cast<size_t>(entry.fault_bytes + program.output_bytes));
+    entry.outputs = cuda::DeviceBuffer(device_, static_cast<size_t>(program.output_bytes));
     entry.read_back = cuda::PinnedBuffer(device_, entry.outputs.size());
     for (int i = 0; i < 2; ++i) entry.slots.emplace_back(device_, entry.inputs.size());
-    reset_faults(program, entry);
-    stream_.synchronize();
     build_graph(program, entry);
     return entry;
   }
 
-  void reset_faults(const Program& program, Entry& entry) {
-    if (program.faults.empty()) return;
-    std::vector<FaultSlot> none(program.faults.size(), kNoFault);
-    cuda::copy_to_device(stream_, entry.outputs.address(), none.data(),
-                         none.size() * sizeof(FaultSlot));
-    stream_.synchronize();
-  }
-
   cuda::DevicePtr address(const Entry& entry, const Place& place) const {
-    cuda::DevicePtr bases[kSpaces] = {
-        arena_.address(), state_.address(), next_.address(), entry.inputs.address(),
-        entry.outputs.address() + static_cast<uint64_t>(entry.fault_bytes)};
+    cuda::DevicePtr bases[kSpaces] = {arena_.address(), state_.address(), next_.address(),
+                                      entry.inputs.address(), entry.outputs.address()};
     return bases[static_cast<size_t>(place.space)] + static_cast<uint64_t>(place.offset);
   }
 
@@ -214,25 +204,27 @@ class CudaMemory final : public DeviceMemory {
     size_t product = 0;
     for (const Step& step : program.steps) {
       if (auto* kernel = std::get_if<KernelStep>(&step))
-        add_kernel(graph, entry, *kernel);
+        add_kernel(graph, program, entry, *kernel);
       else if (auto* matmul = std::get_if<MatmulStep>(&step))
         add_product(graph, entry, *matmul, entry.products[product++]);
       else
         add_copy(graph, entry, std::get<CopyStep>(step));
     }
-    for (const Range& range : program.commit) add_commit(graph, program, entry, range);
+    for (const Range& range : program.commit) add_commit(graph, range);
     entry.executable = std::make_unique<cuda::ExecutableGraph>(graph);
     entry.executable->upload(stream_);
   }
 
-  void add_kernel(cuda::Graph& graph, const Entry& entry, const KernelStep& step) {
+  void add_kernel(cuda::Graph& graph, const Program& program, const Entry& entry,
+                  const KernelStep& step) {
     const LoadedKernel& loaded = code_.kernels[static_cast<size_t>(step.kernel)];
     if (loaded.shape.blocks == 0) return;
     cuda::KernelArguments arguments;
     for (const Place& place : step.buffers) arguments.add(address(entry, place));
     if (!code_.compiled.kernels[static_cast<size_t>(step.kernel)].faults.empty())
-      arguments.add(entry.outputs.address() +
-                    static_cast<uint64_t>(step.first_fault) * sizeof(FaultSlot));
+      arguments.add(faults_.address() +
+                    static_cast<uint64_t>(program.first_fault + step.first_fault) *
+                        sizeof(FaultSlot));
     graph.add_kernel(loaded.kernel, loaded.shape, arguments);
   }
 
@@ -249,16 +241,15 @@ class CudaMemory final : public DeviceMemory {
                              static_cast<size_t>(step.bytes));
   }
 
-  void add_commit(cuda::Graph& graph, const Program& program, const Entry& entry,
-                  const Range& range) {
+  void add_commit(cuda::Graph& graph, const Range& range) {
     auto begin = static_cast<uint64_t>(range.begin);
     int64_t count = (range.end - range.begin) / 16;
     cuda::KernelArguments arguments;
     arguments.add(state_.address() + begin)
         .add(next_.address() + begin)
         .add(static_cast<long long>(count))
-        .add(entry.outputs.address())
-        .add(static_cast<int>(program.faults.size()));
+        .add(faults_.address())
+        .add(code_.compiled.num_faults);
     cuda::LaunchShape shape;
     shape.threads = kCommitThreads;
     int64_t most = int64_t{device_.info().multiprocessors} * 8;
@@ -269,7 +260,8 @@ class CudaMemory final : public DeviceMemory {
   const Code& code_;
   cuda::Device& device_;
   cuda::Stream stream_;
-  cuda::DeviceBuffer arena_, state_, next_, workspace_;
+  cuda::DeviceBuffer arena_, state_, next_, faults_, workspace_;
+  cuda::PinnedBuffer read_faults_;
   std::map<const Program*, Entry> entries_;
 };
 
@@ -315,6 +307,10 @@ class CudaBackend final : public Backend {
       LoadedKernel loaded;
       loaded.kernel = code_.modules[i / kUnit].kernel(program.symbol);
       loaded.shape = {program.grid, program.block, 0};
+      if (program.shared_bytes > kStaticSharedBytes) {
+        loaded.shape.shared_bytes = program.shared_bytes;
+        loaded.kernel.allow_dynamic_shared(program.shared_bytes);
+      }
       code_.kernels.push_back(std::move(loaded));
       if (units[i / kUnit].from_cache) ++context.stats.cached;
     }

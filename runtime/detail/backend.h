@@ -14,15 +14,15 @@ class DeviceMemory {
   // All steps and the commit, in order after what was launched before; need not wait.
   virtual void launch(const Program& program) = 0;
   virtual void synchronize() = 0;
-  // Waits for the program's latest run; its outputs and its fault record, valid until the next
-  // call on this object.
+  // Waits for all that was launched; the outputs of the program's latest run and the session's
+  // fault record, valid until the next call on this object.
   struct Results {
     const unsigned char* outputs = nullptr;  // the Output block
     const FaultSlot* faults = nullptr;
   };
   virtual Results results(const Program& program) = 0;
-  // A fault stays recorded, and keeps the program from committing, until this.
-  virtual void clear_faults(const Program& program) = 0;
+  // A fault stays recorded, and keeps every program from committing, until this.
+  virtual void clear_faults() = 0;
   virtual void read_state(int64_t offset, int64_t bytes, void* data) = 0;
   virtual void write_state(int64_t offset, int64_t bytes, const void* data) = 0;
 };

@@ -1,5 +1,6 @@
 #include <sinter/runtime/detail/host_memory.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -22,7 +23,8 @@ HostMemory::HostMemory(const CompiledModule& compiled)
     : compiled_(compiled),
       arena_(compiled.arena_bytes),
       state_(compiled.state_bytes),
-      next_(compiled.state_bytes) {}
+      next_(compiled.state_bytes),
+      faults_(static_cast<size_t>(compiled.num_faults), kNoFault) {}
 
 HostMemory::~HostMemory() = default;
 
@@ -34,7 +36,6 @@ HostMemory::Blocks& HostMemory::blocks_of(const Program& program) {
   Blocks blocks;
   blocks.inputs = HostBlock(program.input_bytes);
   blocks.outputs = HostBlock(program.output_bytes);
-  blocks.faults.assign(program.faults.size(), kNoFault);
   return blocks_.emplace(&program, std::move(blocks)).first->second;
 }
 
@@ -44,9 +45,14 @@ void HostMemory::write_input(const Program& program, const Port& port, const voi
               static_cast<size_t>(port.type.bytes()));
 }
 
+bool HostMemory::faulted() const {
+  return std::any_of(faults_.begin(), faults_.end(),
+                     [](const FaultSlot& slot) { return slot.position != kNoFault.position; });
+}
+
 void HostMemory::launch(const Program& program) {
   Blocks& blocks = blocks_of(program);
-  if (first_fault(program, blocks.faults.data())) return;
+  if (faulted()) return;
   prepare(arena_.data(), arena_.size());
   unsigned char* bases[kSpaces] = {arena_.data(), state_.data(), next_.data(), blocks.inputs.data(),
                                    blocks.outputs.data()};
@@ -59,9 +65,10 @@ void HostMemory::launch(const Program& program) {
       const LoopProgram& loops = compiled_.kernels[static_cast<size_t>(kernel->kernel)];
       pointers_.clear();
       for (const Place& place : kernel->buffers) pointers_.push_back(at(place));
-      std::span<FaultSlot> faults(blocks.faults);
+      std::span<FaultSlot> faults(faults_);
       run_kernel(*kernel, loops, pointers_,
-                 faults.subspan(static_cast<size_t>(kernel->first_fault), loops.faults.size()));
+                 faults.subspan(static_cast<size_t>(program.first_fault + kernel->first_fault),
+                                loops.faults.size()));
     } else if (auto* matmul = std::get_if<MatmulStep>(&step)) {
       run_matmul(*matmul, at(matmul->a), at(matmul->b), matmul->c ? at(*matmul->c) : nullptr,
                  at(matmul->d));
@@ -70,7 +77,7 @@ void HostMemory::launch(const Program& program) {
       std::memcpy(at(copy.to), at(copy.from), static_cast<size_t>(copy.bytes));
     }
   }
-  if (!first_fault(program, blocks.faults.data())) commit(program);
+  if (!faulted()) commit(program);
 }
 
 // Takes over the smaller part: the updated states, or, with the blocks exchanged, the others.
@@ -96,11 +103,11 @@ void HostMemory::commit(const Program& program) {
 
 DeviceMemory::Results HostMemory::results(const Program& program) {
   Blocks& blocks = blocks_of(program);
-  return {blocks.outputs.data(), blocks.faults.data()};
+  return {blocks.outputs.data(), faults_.data()};
 }
 
-void HostMemory::clear_faults(const Program& program) {
-  for (FaultSlot& slot : blocks_of(program).faults) slot = kNoFault;
+void HostMemory::clear_faults() {
+  std::fill(faults_.begin(), faults_.end(), kNoFault);
 }
 
 void HostMemory::read_state(int64_t offset, int64_t bytes, void* data) {

@@ -29,7 +29,7 @@ class HostMemory : public DeviceMemory {
   void launch(const Program& program) override;
   void synchronize() override {}
   Results results(const Program& program) override;
-  void clear_faults(const Program& program) override;
+  void clear_faults() override;
   void read_state(int64_t offset, int64_t bytes, void* data) override;
   void write_state(int64_t offset, int64_t bytes, const void* data) override;
 
@@ -45,14 +45,15 @@ class HostMemory : public DeviceMemory {
  private:
   struct Blocks {
     HostBlock inputs, outputs;
-    std::vector<FaultSlot> faults;
   };
   Blocks& blocks_of(const Program& program);
+  bool faulted() const;
   void commit(const Program& program);
 
   const CompiledModule& compiled_;
   HostBlock arena_, state_, next_;
   std::map<const Program*, Blocks> blocks_;
+  std::vector<FaultSlot> faults_;  // of all programs
   std::vector<void*> pointers_;
 };
 

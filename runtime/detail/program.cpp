@@ -213,11 +213,14 @@ void build_programs(CompiledModule& compiled) {
   for (const Graph* graph : entry_graphs(*compiled.module)) {
     Program program = ProgramBuilder(compiled, *graph, kernels).build();
     compiled.arena_bytes = std::max(compiled.arena_bytes, program.arena_bytes);
+    program.first_fault = compiled.num_faults;
+    compiled.num_faults += static_cast<int>(program.faults.size());
     compiled.programs.emplace(graph->name(), std::move(program));
   }
 }
 
-std::unique_ptr<Diagnostic> first_fault(const Program& program, const FaultSlot* slots) {
+std::unique_ptr<Diagnostic> first_fault(const Program& program, const FaultSlot* record) {
+  const FaultSlot* slots = record + program.first_fault;
   for (size_t i = 0; i < program.faults.size(); ++i) {
     if (slots[i].position == kNoFault.position) continue;
     const KernelFault& fault = program.faults[i];

@@ -5,8 +5,8 @@
 // Blocks: the states (one layout for the whole module); `Next`, of the same layout, where a graph
 // writes states that it updates while the old values may still be read; per entry graph its inputs
 // and its outputs; one arena that all graphs share. A run reads State and Input, writes Arena, Next
-// and Output, and ends with the commit: if no fault was recorded, the updated ranges of Next become
-// the state.
+// and Output, and ends with the commit: if the session's record holds no fault of any graph, the
+// updated ranges of Next become the state.
 
 #include <sinter/codegen/loops.h>
 #include <sinter/passes/detail/util.h>
@@ -66,6 +66,7 @@ struct Program {
   std::vector<Step> steps;
   std::vector<Port> inputs, outputs;
   std::vector<KernelFault> faults;  // in order of execution
+  int first_fault = 0;              // of them, in the session's record
   std::vector<Range> commit;        // bytes of State that Next replaces; sorted, apart
   int64_t arena_bytes = 0, input_bytes = 0, output_bytes = 0;
 
@@ -80,6 +81,7 @@ struct CompiledModule {
   std::vector<int64_t> state_offsets;  // by state
   int64_t state_bytes = 0;
   int64_t arena_bytes = 0;  // the largest of all programs
+  int num_faults = 0;       // of all programs: the slots of a session's fault record
   // Where the ops stood before they were fused, by name: a fusion knows its lines, but not which of
   // them made which op.
   std::map<std::string, std::vector<SourceLocation>, std::less<>> places;
@@ -88,8 +90,9 @@ struct CompiledModule {
 // Fills kernels, programs and state layout from module and plans.
 void build_programs(CompiledModule& compiled);
 
-// The message of the first fault recorded, with its place; null when there is none.
-std::unique_ptr<Diagnostic> first_fault(const Program& program, const FaultSlot* slots);
+// The message of the program's first fault in a session's record, with its place; null when there
+// is none.
+std::unique_ptr<Diagnostic> first_fault(const Program& program, const FaultSlot* record);
 constexpr FaultSlot kNoFault{INT64_MAX, 0};
 
 // What plan.txt holds.

@@ -36,6 +36,11 @@ TEST_CASE("CUDA: a bad index leaves the state as it was") {
   keeps_state_on_faults(options_for(DeviceKind::Cuda));
 }
 
+TEST_CASE("CUDA: a bad index in one graph holds back the others") {
+  SINTER_NEEDS_GPU();
+  holds_back_all_graphs(options_for(DeviceKind::Cuda));
+}
+
 TEST_CASE("CUDA, DR-03: masks follow seed and step") {
   SINTER_NEEDS_GPU();
   draws_by_step(options_for(DeviceKind::Cuda));

@@ -75,6 +75,13 @@ TEST_CASE("a bad index leaves the state as it was") {
   }
 }
 
+TEST_CASE("a bad index in one graph holds back the others") {
+  for (DeviceKind device : host_devices()) {
+    CAPTURE(to_string(device));
+    holds_back_all_graphs(options_for(device));
+  }
+}
+
 TEST_CASE("DR-03: masks follow seed and step") {
   for (DeviceKind device : host_devices()) {
     CAPTURE(to_string(device));
