@@ -36,7 +36,11 @@ std::string resources(const Launch& launch, const Target& target) {
   request.source = print_cuda(launch.program);
   request.arch = target.arch;
   cuda::CompiledUnit unit = cuda::compile(request);
-  const auto& info = unit.kernels.at(0);
+  const cuda::KernelResources* reported = unit.find(launch.program.symbol);
+  if (reported == nullptr)
+    return fmt::format("{} {}: compiled, NVRTC reports no resources, block {}\n", target.arch,
+                       launch.program.symbol, launch.program.block);
+  const cuda::KernelResources& info = *reported;
   if (info.shared_bytes > target.shared_memory)
     throw DeviceError(fmt::format("{} needs {} bytes of shared memory, {} has {}",
                                   launch.program.symbol, info.shared_bytes, target.arch,

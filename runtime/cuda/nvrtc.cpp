@@ -257,6 +257,8 @@ std::vector<std::string> compile_options(const CompileRequest& request) {
       "--minimal",  // without texture, surface and CDP declarations: a third less front end
   };
   if (options[0].find("compute_") == std::string::npos) options.push_back("--ptxas-options=-v");
+  // NVRTC's own cache, which only newer ones have, answers without what ptxas said.
+  if (nvrtc_version() >= 12090) options.push_back("--no-cache");
   options.insert(options.end(), request.options.begin(), request.options.end());
   return options;
 }

@@ -69,7 +69,7 @@ struct CompiledUnit {
   std::string image;  // cubin, or PTX text when is_ptx
   bool is_ptx = false;
   std::string log;
-  std::vector<KernelResources> kernels;  // empty for PTX
+  std::vector<KernelResources> kernels;  // as far as the log reports them; empty for PTX
   bool from_cache = false;
 
   // The entry for `name`, or null.

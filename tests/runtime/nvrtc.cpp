@@ -175,6 +175,15 @@ TEST_CASE("nvrtc: contraction is off unless asked for") {
   CHECK(compile(with).image != compile(request(kSource)).image);
 }
 
+TEST_CASE("nvrtc: its own cache, which would keep the resources from the log, is off") {
+  SINTER_NEEDS_NVRTC();
+  const std::vector<std::string> options = compile_options(request(kSource));
+  const bool off = std::find(options.begin(), options.end(), "--no-cache") != options.end();
+  CHECK(off == (nvrtc_version() >= 12090));
+  // The same unit twice in one process, beside sinter's cache.
+  for (int i = 0; i < 2; ++i) CHECK(compile(request(kSource)).kernels.size() == 2);
+}
+
 TEST_CASE("nvrtc: an error names the kernel, the line, the log and the dump") {
   SINTER_NEEDS_NVRTC();
   CompileRequest bad = request("extern \"C\" __global__ void k() {\n  undeclared = 1;\n}\n");
