@@ -13,6 +13,7 @@
 #include <sinter/ir/text.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/iteration_space.h>
+#include <sinter/passes/layout.h>
 #include <sinter/passes/pass.h>
 
 #include <algorithm>
@@ -80,8 +81,6 @@ class Fuser {
         kept_.insert(&op);
     }
   }
-  // A reshape shares the storage of its operand.
-  static bool is_alias(const Op& op) { return op.is("reshape"); }
   bool is_kernel(const Op& op) const { return fusible(op) && !kept_.contains(&op); }
 
   // ---- who uses what
