@@ -77,7 +77,7 @@ class Fuser {
         stored = stored || !fusible(*use.op) || kept_.contains(use.op);
       if (!stored)
         copied_.insert(&op);
-      else if (is_alias(op))
+      else if (is_free_view(op))
         kept_.insert(&op);
     }
   }
