@@ -75,7 +75,8 @@ class PassManager {
   std::vector<std::string> print_after;  // pass names, or "all"; only changed modules print
   bool verify_each = true;
   bool locations = false;
-  std::string dump_dir;  // NN-pass.sir after each pass when not empty
+  // NN-pass.sir after each pass when not empty; a file that cannot be written is a remark.
+  std::string dump_dir;
   // Receives the text asked for by print_after.
   std::function<void(const std::string&)> on_print;
 

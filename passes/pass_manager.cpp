@@ -1,5 +1,6 @@
 #include <sinter/ir/text.h>
 #include <sinter/ir/verifier.h>
+#include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
 
 #include <unistd.h>
@@ -7,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 
 namespace sinter {
 
@@ -69,12 +69,6 @@ std::vector<PipelineStep> enabled(const std::vector<PipelineStep>& steps,
   return out;
 }
 
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream file(path, std::ios::binary);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-}
-
 // Keeps the module as it was before the first pass, so that the state before any pass can be had
 // again: the passes are deterministic, and a copy costs less than printing before each of them.
 class Reproducer {
@@ -103,18 +97,21 @@ class Reproducer {
                        print(*module, with_locations));
   }
 
-  // Writes it; the path, or "" where that fails.
-  std::string write(const std::string& dump_dir, size_t failed) const {
+  // Writes it to the dump folder, else, if `somewhere`, to the temporary one; the path, or "".
+  std::string write(const std::string& dump_dir, size_t failed, bool somewhere) const {
+    std::string content;
     try {
-      namespace fs = std::filesystem;
-      fs::path path = dump_dir.empty() ? fs::temp_directory_path() /
-                                             fmt::format("sinter-reproducer-{}.sir", ::getpid())
-                                       : fs::path(dump_dir) / "reproducer.sir";
-      write_file(path, text(failed));
-      return path.string();
+      content = text(failed);
     } catch (const std::exception&) {
       return "";
     }
+    std::string path = dump_dir + "/reproducer.sir";
+    if (!dump_dir.empty() && detail::write_text(path, content)) return path;
+    if (!somewhere) return "";
+    std::error_code none;
+    path = fmt::format("{}/sinter-reproducer-{}.sir",
+                       std::filesystem::temp_directory_path(none).string(), ::getpid());
+    return !none && detail::write_text(path, content) ? path : "";
   }
 
  private:
@@ -148,14 +145,14 @@ void PassManager::run(Module& module, const std::vector<PipelineStep>& all_steps
     } catch (const Error& e) {
       // A user's mistake needs no report to us, unless a pass is what made the module wrong.
       if (!ran || pass.name == "verify") {
-        if (!dump_dir.empty()) reproducer.write(dump_dir, i);
+        reproducer.write(dump_dir, i, false);
         throw;
       }
-      std::string path = reproducer.write(dump_dir, i);
+      std::string path = reproducer.write(dump_dir, i, true);
       throw InternalError(fmt::format("pass {} left a broken module: {}{}", pass.name, e.what(),
                                       path.empty() ? "" : "\nreproducer: " + path));
     } catch (const InternalError& e) {
-      std::string path = reproducer.write(dump_dir, i);
+      std::string path = reproducer.write(dump_dir, i, true);
       throw InternalError(fmt::format("pass {}: {}{}", pass.name, e.what(),
                                       path.empty() ? "" : "\nreproducer: " + path));
     }
@@ -171,8 +168,9 @@ void PassManager::run(Module& module, const std::vector<PipelineStep>& all_steps
     if (!dump_dir.empty()) {
       PrintOptions with_locations;
       with_locations.locations = true;
-      write_file(std::filesystem::path(dump_dir) / fmt::format("{:02}-{}.sir", count_, pass.name),
-                 print(module, with_locations));
+      std::string path = fmt::format("{}/{:02}-{}.sir", dump_dir, count_, pass.name);
+      if (!detail::write_text(path, print(module, with_locations)))
+        remarks_.push_back({"dump", {}, path + " cannot be written"});
     }
   }
 }

@@ -7,9 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 namespace sinter {
 
@@ -116,11 +113,7 @@ std::string CompiledExecutable::plan_text() const {
 }
 
 void write_dump(const std::string& path, const std::string& text) {
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  std::ofstream file(path, std::ios::binary);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file) log_warning(fmt::format("{}: cannot be written", path));
+  if (!write_text(path, text)) log_warning(fmt::format("{}: cannot be written", path));
 }
 
 std::string dump_kernel(const BuildContext& context, int kernel, const std::string& source,
@@ -142,9 +135,9 @@ std::shared_ptr<const Executable> compile(const Module& module, const CompileOpt
   auto start = Clock::now();
   auto executable = std::make_shared<CompiledExecutable>();
   executable->compile_options = options;
-  std::string dump_dir = options.dump_dir;
-  if (const char* dir = std::getenv("SINTER_DUMP"); dir != nullptr && dump_dir.empty())
-    dump_dir = dir;
+  std::string problem;
+  std::string dump_dir = detail::dump_folder(options.dump_dir, problem);
+  if (!problem.empty()) log_warning(problem);
 
   detail::CompiledModule& compiled = executable->compiled;
   CompileStats& stats = executable->compile_stats;

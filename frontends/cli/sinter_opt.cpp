@@ -6,6 +6,7 @@
 #include <sinter/frontends/cli/emit.h>
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/text.h>
+#include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
 
 #include <CLI/CLI.hpp>
@@ -119,6 +120,9 @@ void run(const Options& o) {
   manager.print_after = o.print_after;
   manager.locations = o.locations;
   manager.on_print = err;
+  std::string problem;
+  manager.dump_dir = detail::dump_folder("", problem);
+  if (!problem.empty()) err(fmt::format("warning: {}\n", problem));
   auto report = [&] {
     if (o.remarks)
       for (const Remark& remark : manager.remarks()) err(remark.str() + "\n");

@@ -1,6 +1,11 @@
 #include <sinter/ir/op_def.h>
 #include <sinter/passes/detail/util.h>
 
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <unordered_set>
 
 namespace sinter::detail {
@@ -53,6 +58,26 @@ std::string describe(Value v) {
   else
     name = "%" + name;
   return fmt::format("{}: {}, {} bytes", name, v.type().str(), v.type().bytes());
+}
+
+std::string dump_folder(std::string wanted, std::string& problem) {
+  if (const char* set = std::getenv("SINTER_DUMP"); set != nullptr && wanted.empty()) wanted = set;
+  if (wanted.empty()) return "";
+  std::error_code failure;
+  std::filesystem::create_directories(wanted, failure);
+  if (!failure && ::access(wanted.c_str(), W_OK | X_OK) == 0) return wanted;
+  problem = fmt::format("nothing is dumped: the folder {} cannot be written{}", wanted,
+                        failure ? " (" + failure.message() + ")" : "");
+  return "";
+}
+
+bool write_text(const std::string& path, std::string_view text) {
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  std::ofstream file(path, std::ios::binary);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file.close();
+  return !file.fail();
 }
 
 }  // namespace sinter::detail

@@ -115,6 +115,30 @@ TEST_CASE("pass manager: a broken invariant keeps its message and names the pass
   }
 }
 
+TEST_CASE("pass manager: a dump that cannot be written fails nothing") {
+  Folder folder;
+  std::ofstream(folder.path / "file") << "in the way";
+  auto module = parse_module(kText, "t.sir");
+  PassInfo fails{"fails", "", "", fail_inside};
+  PassManager manager;
+  manager.dump_dir = (folder.path / "file" / "below").string();
+  manager.run(*module, parse_pipeline("canonicalize"));
+  REQUIRE(manager.remarks().size() == 1);
+  CHECK(manager.remarks()[0].str().find("01-canonicalize.sir cannot be written") !=
+        std::string::npos);
+  try {
+    manager.run(*module, {{&fails, {}}});
+    FAIL("nothing thrown");
+  } catch (const InternalError& e) {
+    std::string message = e.what();
+    size_t at = message.find("reproducer: ");
+    REQUIRE(at != std::string::npos);
+    std::filesystem::path place = message.substr(at + 12);
+    CHECK(contents(place).find("--passes='fails'") != std::string::npos);
+    std::filesystem::remove(place);
+  }
+}
+
 TEST_CASE("pass manager: what is switched off") {
   auto module = parse_module(kText, "t.sir");
   PassManager manager;

@@ -115,6 +115,16 @@ TEST_CASE("the plan names launches, ops, the user's values and lines") {
   CHECK(text == compile(*parse(block_text()), options_for(DeviceKind::Interpreter))->plan_text());
 }
 
+TEST_CASE("a dump folder that cannot be written fails no compile") {
+  auto module = parse(block_text());
+  for (DeviceKind device : host_devices(false)) {
+    CAPTURE(to_string(device));
+    CompileOptions options = options_for(device);
+    options.dump_dir = data_path("support.h/below");  // below a file
+    CHECK(compile(*module, options)->stats().kernels > 0);
+  }
+}
+
 TEST_CASE("the second compile takes every kernel from the cache") {
   auto module = parse(block_text());
   for (DeviceKind device : host_devices(false)) {
