@@ -2,31 +2,33 @@
 #include <sinter/codegen/schedule.h>
 #include <sinter/frontends/cli/emit.h>
 #include <sinter/runtime/cuda/nvrtc.h>
+#include <sinter/runtime/detail/kernel_table.h>
 
-#include <set>
 #include <vector>
 
 namespace sinter {
 namespace {
 
+// A kernel, and the op that launches it first.
 struct Launch {
-  Kernel kernel;
+  const Op* op;
   LoopProgram program;
 };
 
 std::vector<Launch> launches(const Module& module, const std::string& only) {
-  std::vector<Launch> out;
-  std::set<std::string> seen, symbols;
+  std::vector<LoopProgram> programs;
+  std::vector<const Op*> ops;
+  detail::KernelTable table(module, programs);
   for (const auto& graph : module.graphs()) {
     if (!only.empty() && graph->name() != only) continue;
     for (Op& op : *graph) {
-      if (op.callee().empty() || !seen.insert(op.callee()).second) continue;
-      Kernel kernel = build_kernel(*module.find(op.callee()), op.loc());
-      LoopProgram program = lower(kernel, module.target);
-      if (symbols.insert(program.symbol).second)
-        out.push_back({std::move(kernel), std::move(program)});
+      if (op.callee().empty()) continue;
+      table.of(op);
+      if (ops.size() < programs.size()) ops.push_back(&op);
     }
   }
+  std::vector<Launch> out;
+  for (size_t i = 0; i < ops.size(); ++i) out.push_back({ops[i], std::move(programs[i])});
   return out;
 }
 
@@ -60,9 +62,10 @@ std::string emit_kernels(const Module& module, const std::string& stage, const s
   std::string out;
   for (const Launch& launch : launches(module, graph)) {
     if (stage == "kernel") {
-      std::string text = print(launch.kernel);
+      Kernel kernel = build_kernel(*module.find(launch.op->callee()), launch.op->loc());
+      std::string text = print(kernel);
       while (!text.empty() && text.back() == '\n') text.pop_back();
-      out += text + " " + print(make_schedule(launch.kernel, module.target), launch.kernel) + "\n";
+      out += text + " " + print(make_schedule(kernel, module.target), kernel) + "\n";
     } else if (stage == "loops") {
       out += print(launch.program);
     } else if (stage == "cuda") {

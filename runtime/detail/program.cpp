@@ -1,9 +1,8 @@
 #include <sinter/ir/op_def.h>
+#include <sinter/runtime/detail/kernel_table.h>
 #include <sinter/runtime/detail/program.h>
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
 
 namespace sinter::detail {
 namespace {
@@ -14,49 +13,9 @@ int64_t aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// The distinct kernels of a module; equal ones, whatever graph they come from, are one.
-class Kernels {
- public:
-  Kernels(const Module& module, std::vector<LoopProgram>& kernels)
-      : module_(module), kernels_(kernels) {}
-
-  struct Entry {
-    int index;
-    std::vector<KernelFault> faults;
-  };
-  const Entry& of(const Op& op) {
-    auto found = by_callee_.find(op.callee());
-    if (found != by_callee_.end()) return found->second;
-    const Graph* body = module_.find(op.callee());
-    SINTER_CHECK(body != nullptr, "{} calls @{}, which does not exist", op.name(), op.callee());
-    Kernel kernel = build_kernel(*body, op.loc());
-    Entry entry{intern(lower(kernel, module_.target)), std::move(kernel.faults)};
-    return by_callee_.emplace(op.callee(), std::move(entry)).first->second;
-  }
-
- private:
-  int intern(LoopProgram program) {
-    auto next = static_cast<int>(kernels_.size());
-    auto [it, inserted] = by_text_.emplace(print(program), next);
-    if (!inserted) return it->second;
-    // Symbols carry a short hash: two kernels may share one.
-    std::string stem = program.symbol;
-    for (int n = 2; !symbols_.insert(program.symbol).second; ++n)
-      program.symbol = fmt::format("{}_{}", stem, n);
-    kernels_.push_back(std::move(program));
-    return next;
-  }
-
-  const Module& module_;
-  std::vector<LoopProgram>& kernels_;
-  std::unordered_map<std::string, Entry> by_callee_;
-  std::unordered_map<std::string, int> by_text_;
-  std::unordered_set<std::string> symbols_;
-};
-
 class ProgramBuilder {
  public:
-  ProgramBuilder(const CompiledModule& compiled, const Graph& graph, Kernels& kernels)
+  ProgramBuilder(const CompiledModule& compiled, const Graph& graph, KernelTable& kernels)
       : compiled_(compiled), graph_(graph), kernels_(kernels) {
     auto plan = compiled.plans.find(graph.name());
     SINTER_CHECK(plan != compiled.plans.end(), "graph @{} has no memory plan", graph.name());
@@ -144,7 +103,7 @@ class ProgramBuilder {
     for (size_t i = 0; i < op.num_results(); ++i)
       writes = writes || op.result(i).type().elements() > 0;
     if (!writes) return;
-    const Kernels::Entry& entry = kernels_.of(op);
+    const KernelTable::Entry& entry = kernels_.of(op);
     KernelStep step;
     step.kernel = entry.index;
     step.op = &op;
@@ -190,7 +149,7 @@ class ProgramBuilder {
 
   const CompiledModule& compiled_;
   const Graph& graph_;
-  Kernels& kernels_;
+  KernelTable& kernels_;
   const MemoryPlan* plan_ = nullptr;
   Program program_;
 };
@@ -209,7 +168,7 @@ void build_programs(CompiledModule& compiled) {
     compiled.state_offsets.push_back(compiled.state_bytes);
     compiled.state_bytes += aligned(state.type.bytes());
   }
-  Kernels kernels(*compiled.module, compiled.kernels);
+  KernelTable kernels(*compiled.module, compiled.kernels);
   for (const Graph* graph : entry_graphs(*compiled.module)) {
     Program program = ProgramBuilder(compiled, *graph, kernels).build();
     compiled.arena_bytes = std::max(compiled.arena_bytes, program.arena_bytes);

@@ -1,0 +1,27 @@
+#include <sinter/runtime/detail/kernel_table.h>
+
+namespace sinter::detail {
+
+const KernelTable::Entry& KernelTable::of(const Op& op) {
+  auto found = by_callee_.find(op.callee());
+  if (found != by_callee_.end()) return found->second;
+  const Graph* body = module_.find(op.callee());
+  SINTER_CHECK(body != nullptr, "{} calls @{}, which does not exist", op.name(), op.callee());
+  Kernel kernel = build_kernel(*body, op.loc());
+  Entry entry{intern(lower(kernel, module_.target)), std::move(kernel.faults)};
+  return by_callee_.emplace(op.callee(), std::move(entry)).first->second;
+}
+
+int KernelTable::intern(LoopProgram program) {
+  auto next = static_cast<int>(kernels_.size());
+  auto [it, inserted] = by_text_.emplace(print(program), next);
+  if (!inserted) return it->second;
+  // Symbols carry a short hash: two kernels may share one.
+  std::string stem = program.symbol;
+  for (int n = 2; !symbols_.insert(program.symbol).second; ++n)
+    program.symbol = fmt::format("{}_{}", stem, n);
+  kernels_.push_back(std::move(program));
+  return next;
+}
+
+}  // namespace sinter::detail

@@ -1,0 +1,39 @@
+#pragma once
+// The distinct kernels of a module; equal ones, whatever graph they come from, are one, and no two
+// share a symbol.
+
+#include <sinter/codegen/loops.h>
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace sinter::detail {
+
+class KernelTable {
+ public:
+  // Kernels are made for the module's target and appended to `kernels`, in order of first use.
+  KernelTable(const Module& module, std::vector<LoopProgram>& kernels)
+      : module_(module), kernels_(kernels) {}
+
+  struct Entry {
+    int index;
+    std::vector<KernelFault> faults;
+  };
+  // The kernel of an op that calls a graph.
+  const Entry& of(const Op& op);
+
+  // The index of a program equal to this one; else it is added, with a number behind its symbol
+  // where another has that.
+  int intern(LoopProgram program);
+
+ private:
+  const Module& module_;
+  std::vector<LoopProgram>& kernels_;
+  std::unordered_map<std::string, Entry> by_callee_;
+  std::unordered_map<std::string, int> by_text_;
+  std::unordered_set<std::string> symbols_;
+};
+
+}  // namespace sinter::detail
