@@ -1,4 +1,5 @@
 #include <sinter/runtime/cuda/driver.h>
+#include <sinter/runtime/cuda/nvrtc.h>
 #include <sinter/runtime/detail/compiled_executable.h>
 #include <sinter/runtime/executable.h>
 #include <sinter/runtime/host_compiler.h>
@@ -108,8 +109,12 @@ std::string_view to_string(DeviceKind kind) {
 namespace detail {
 
 std::string CompiledExecutable::plan_text() const {
+  const Target& target = compiled.module->target;
   return detail::plan_text(compiled, compile_options) +
-         fmt::format("\nnumerics: no contraction, no fast-math; {}\n", backend->describe());
+         fmt::format("\nnumerics: no contraction, no fast-math; reductions split for {} {}; {}\n",
+                     target.multiprocessors,
+                     target.is_cuda() ? "multiprocessors" : "threads (SINTER_THREADS)",
+                     backend->describe());
 }
 
 void write_dump(const std::string& path, const std::string& text) {
@@ -133,6 +138,7 @@ std::shared_ptr<const Executable> compile(const Module& module, const CompileOpt
     return detail::compile_reference(module, options);
 
   auto start = Clock::now();
+  if (!options.nvrtc.empty()) cuda::use_nvrtc(options.nvrtc);
   auto executable = std::make_shared<CompiledExecutable>();
   executable->compile_options = options;
   std::string problem;

@@ -77,8 +77,10 @@ class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const BuildContext& context) : compiled_(context.compiled) {
     HostCompilerOptions options;
+    options.compiler = context.options.host_compiler;
     options.dump_folder = context.dump_dir;
-    DiskCache* cache = context.options.use_cache ? &DiskCache::global() : nullptr;
+    DiskCache* cache =
+        context.options.use_cache ? &DiskCache::of(context.options.cache_dir) : nullptr;
     options.cache = cache;
     HostCompiler compiler(options);
     compiler_ = compiler.command().back();

@@ -162,6 +162,16 @@ DiskCache& DiskCache::global() {
   return cache;
 }
 
+DiskCache& DiskCache::of(const std::string& directory) {
+  if (directory.empty()) return global();
+  static std::mutex mutex;
+  static std::map<std::string, std::unique_ptr<DiskCache>> caches;
+  std::lock_guard lock(mutex);
+  std::unique_ptr<DiskCache>& cache = caches[directory];
+  if (!cache) cache = std::make_unique<DiskCache>(directory);
+  return *cache;
+}
+
 DiskCache::Ticket DiskCache::begin(const CacheKey& key) {
   std::shared_ptr<Slot> slot;
   {

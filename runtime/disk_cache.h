@@ -51,6 +51,9 @@ class DiskCache {
   // The process's cache in default_directory(), as the environment stood at the first call.
   static DiskCache& global();
 
+  // The process's cache in `directory`; global() for an empty path.
+  static DiskCache& of(const std::string& directory);
+
   const std::string& directory() const { return directory_; }
 
   // The value stored under `key`, or null.

@@ -38,6 +38,12 @@ struct CompileOptions {
   std::vector<std::string> print_after;
   std::string dump_dir;   // empty: SINTER_DUMP, or none
   bool use_cache = true;  // the disk cache
+  std::string cache_dir;  // empty: SINTER_CACHE, or the user's cache folder
+  // Cpu: the C++ compiler, a path or a name on PATH. Empty: SINTER_CXX, CXX, or the first found.
+  std::string host_compiler;
+  // Cuda: the NVRTC library, or the folder of the CUDA libraries. Empty: SINTER_NVRTC, or where the
+  // loader finds them. A process loads them once: naming another one after that is a DeviceError.
+  std::string nvrtc;
   std::function<void(const std::string&)> on_print;
 };
 
@@ -81,8 +87,8 @@ class Session {
   // range, with op, position, value and limit; the state is then what it was before.
   virtual Bindings run(std::string_view graph, const Bindings& inputs) = 0;
   // As run, without waiting or reading back; the outputs of the latest run are then in `outputs`,
-  // which throws what `run` would. Until `run` or `outputs` of any graph has thrown it, an index out
-  // of range keeps all graphs of the session from changing the state: no step is taken after a
+  // which throws what `run` would. Until `run` or `outputs` of any graph has thrown it, an index
+  // out of range keeps all graphs of the session from changing the state: no step is taken after a
   // failed one. What was launched since outputs were last read then counts as not run.
   virtual void launch(std::string_view graph, const Bindings& inputs) = 0;
   virtual Bindings outputs(std::string_view graph) = 0;

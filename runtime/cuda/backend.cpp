@@ -291,7 +291,8 @@ class CudaBackend final : public Backend {
       for (size_t i = 0; i < kernels.size(); ++i)
         dump_kernel(context, static_cast<int>(i), print_cuda(kernels[i]), "cu");
 
-    DiskCache* cache = context.options.use_cache ? &DiskCache::global() : nullptr;
+    DiskCache* cache =
+        context.options.use_cache ? &DiskCache::of(context.options.cache_dir) : nullptr;
     std::vector<cuda::CompiledUnit> units = cuda::compile_all(requests, cache);
     std::string log;
     for (size_t u = 0; u < units.size(); ++u) {

@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <optional>
 
 namespace sinter::cuda {
@@ -86,8 +87,15 @@ Nvrtc open_nvrtc() {
   return api;
 }
 
+std::mutex opening;
+bool opened = false;  // guarded by `opening`
+
 const Nvrtc& nvrtc_state() {
-  static const Nvrtc api = open_nvrtc();
+  static const Nvrtc api = [] {
+    const std::lock_guard lock(opening);
+    opened = true;
+    return open_nvrtc();
+  }();
   return api;
 }
 
@@ -234,6 +242,19 @@ bool nvrtc_available(std::string* why) {
   const Nvrtc& api = nvrtc_state();
   if (why != nullptr) *why = api.problem;
   return api.problem.empty();
+}
+
+void use_nvrtc(const std::string& path) {
+  const std::lock_guard lock(opening);
+  const std::string before = sinter::detail::chosen_toolkit();
+  if (before == path) return;
+  if (opened) {
+    throw DeviceError(fmt::format(
+        "NVRTC is to be loaded from {}, but this process has loaded it already{}{}: name it before "
+        "the first use of CUDA, or in SINTER_NVRTC",
+        path, before.empty() ? "" : " from ", before));
+  }
+  sinter::detail::choose_toolkit(path);
 }
 
 int nvrtc_version() {

@@ -31,6 +31,9 @@ class UnsupportedArch : public DeviceError {
 
 // Whether libnvrtc can be opened; `why` (when given) receives the reason if not.
 bool nvrtc_available(std::string* why = nullptr);
+// Has NVRTC and cuBLASLt loaded from `path` (as SINTER_NVRTC has it) when they are first needed.
+// Throws DeviceError where NVRTC has been loaded before on another's word.
+void use_nvrtc(const std::string& path);
 // 13000 for 13.0. Throws DeviceError where NVRTC is missing, like all below.
 int nvrtc_version();
 // Compute capabilities that NVRTC compiles for, ascending: 75, 80, … 120.

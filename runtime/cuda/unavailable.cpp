@@ -40,6 +40,7 @@ bool nvrtc_available(std::string* why) {
   if (why != nullptr) *why = kNoCompiler;
   return false;
 }
+void use_nvrtc(const std::string&) {}
 int nvrtc_version() {
   throw DeviceError(kNoCompiler);
 }

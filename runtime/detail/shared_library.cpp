@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <system_error>
 
 namespace sinter::detail {
@@ -29,8 +30,31 @@ void* SharedLibrary::symbol(const char* name) const {
   return handle_ != nullptr ? dlsym(handle_, name) : nullptr;
 }
 
+namespace {
+
+struct Choice {
+  std::mutex mutex;
+  std::string path;
+};
+Choice& choice() {
+  static Choice made;
+  return made;
+}
+
+}  // namespace
+
+std::string chosen_toolkit() {
+  std::lock_guard lock(choice().mutex);
+  return choice().path;
+}
+void choose_toolkit(const std::string& path) {
+  std::lock_guard lock(choice().mutex);
+  choice().path = path;
+}
+
 std::vector<std::string> toolkit_library_candidates(const std::string& stem,
-                                                    const std::vector<int>& versions) {
+                                                    const std::vector<int>& versions,
+                                                    std::string chosen) {
   std::vector<std::string> names;
   for (int version : versions) names.push_back(fmt::format("{}.so.{}", stem, version));
 
@@ -43,11 +67,16 @@ std::vector<std::string> toolkit_library_candidates(const std::string& stem,
     }
   };
 
-  if (const char* chosen = std::getenv("SINTER_NVRTC"); chosen != nullptr && *chosen != '\0') {
+  std::string origin = "CompileOptions::nvrtc";
+  if (const char* set = std::getenv("SINTER_NVRTC"); set != nullptr && chosen.empty()) {
+    chosen = set;
+    origin = "SINTER_NVRTC";
+  }
+  if (!chosen.empty()) {
     const std::filesystem::path path(chosen);
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) {
-      log_warning(fmt::format("SINTER_NVRTC names {}, which does not exist", chosen));
+      log_warning(fmt::format("{} names {}, which does not exist", origin, chosen));
     } else if (std::filesystem::is_directory(path, ignored)) {
       add_folder(path);
     } else if (path.filename().string().rfind(stem + ".", 0) == 0) {

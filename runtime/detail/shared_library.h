@@ -25,11 +25,16 @@ class SharedLibrary {
   std::string error_;
 };
 
-// Where a library of the CUDA toolkit is looked for, in order: SINTER_NVRTC (a file of that
-// library, or the folder of any of them), the loader's own search, CUDA_HOME/lib64, CUDA_PATH/lib64
-// and /usr/local/cuda/lib64. `stem` is "libnvrtc" and the like, `versions` the major versions in
-// order of preference.
+// What the process asked for instead of SINTER_NVRTC (CompileOptions::nvrtc), or "".
+std::string chosen_toolkit();
+void choose_toolkit(const std::string& path);
+
+// Where a library of the CUDA toolkit is looked for, in order: `chosen`, or SINTER_NVRTC where that
+// is empty (a file of that library, or the folder of any of them), the loader's own search,
+// CUDA_HOME/lib64, CUDA_PATH/lib64 and /usr/local/cuda/lib64. `stem` is "libnvrtc" and the like,
+// `versions` the major versions in order of preference.
 std::vector<std::string> toolkit_library_candidates(const std::string& stem,
-                                                    const std::vector<int>& versions);
+                                                    const std::vector<int>& versions,
+                                                    std::string chosen = chosen_toolkit());
 
 }  // namespace sinter::detail

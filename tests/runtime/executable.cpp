@@ -1,10 +1,15 @@
 // Executables and sessions on the host's devices.
 
+#include <sinter/runtime/cuda/nvrtc.h>
+#include <sinter/runtime/detail/shared_library.h>
 #include <sinter/runtime/executable.h>
 #include <sinter/tests/device_cases.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 using namespace sinter;
 using namespace sinter::test;
@@ -123,6 +128,67 @@ TEST_CASE("a dump folder that cannot be written fails no compile") {
     options.dump_dir = data_path("support.h/below");  // below a file
     CHECK(compile(*module, options)->stats().kernels > 0);
   }
+}
+
+TEST_CASE("the plan says what reductions were split for") {
+  CompileOptions options = options_for(DeviceKind::Interpreter);
+  options.target = "sm_90a";
+  CHECK(compile(*parse(block_text()), options)->plan_text().find("split for 132 multiproc") !=
+        std::string::npos);
+  options.target = "host";
+  std::string text = compile(*parse(block_text()), options)->plan_text();
+  CHECK(text.find(fmt::format("split for {} threads", Target::named("host")->multiprocessors)) !=
+        std::string::npos);
+}
+
+TEST_CASE("what the environment names, options name too") {
+  std::string folder = std::filesystem::temp_directory_path() /
+                       fmt::format("sinter-options-{}", static_cast<int>(::getpid()));
+  auto module = parse(block_text());
+  for (DeviceKind device : host_devices(false)) {
+    if (device != DeviceKind::Cpu) continue;
+    CompileOptions options = options_for(device);
+    options.cache_dir = folder;
+    auto first = compile(*module, options);
+    CHECK(first->stats().compiled == first->stats().kernels);
+    CHECK_FALSE(std::filesystem::is_empty(folder));
+    CHECK(compile(*module, options)->stats().compiled == 0);
+  }
+  std::filesystem::remove_all(folder);
+
+  CompileOptions options = options_for(DeviceKind::Cpu);
+  options.host_compiler = "/nowhere/else/c++";
+  std::string message;
+  try {
+    compile(*module, options);
+  } catch (const DeviceError& error) {
+    message = error.what();
+  }
+  CHECK(message.find("/nowhere/else/c++") != std::string::npos);
+}
+
+TEST_CASE("the CUDA libraries are looked for where the options say") {
+  std::string folder = std::filesystem::temp_directory_path() /
+                       fmt::format("sinter-toolkit-{}", static_cast<int>(::getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/libnvrtc.so.12") << "";
+  std::vector<std::string> places =
+      detail::toolkit_library_candidates("libnvrtc", {13, 12}, folder);
+  CHECK(places.front() == folder + "/libnvrtc.so.12");
+  std::filesystem::remove_all(folder);
+
+  // Loaded libraries stay: asking for others then is refused, not ignored.
+  if (!cuda::nvrtc_available()) SINTER_SKIP("no NVRTC");
+  CompileOptions options = options_for(DeviceKind::Interpreter);
+  options.nvrtc = folder;
+  std::string message;
+  try {
+    compile(*parse(block_text()), options);
+  } catch (const DeviceError& error) {
+    message = error.what();
+  }
+  CHECK(message.find(folder) != std::string::npos);
+  CHECK(message.find("loaded it already") != std::string::npos);
 }
 
 TEST_CASE("the second compile takes every kernel from the cache") {
