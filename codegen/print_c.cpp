@@ -215,7 +215,8 @@ std::string CPrinter::cast(std::string_view value, DType from, DType to) const {
     case DType::BF16:
     case DType::F16: {
       const std::string_view name = to == DType::BF16 ? "sn_round_bf16" : "sn_round_f16";
-      // Integers round once, from a double that holds them.
+      // Integers round once, from a double that holds them, or all that the rounding depends on.
+      if (from == DType::I64) return fmt::format("{}(sn_odd_double({}))", name, value);
       if (is_integer(from)) return fmt::format("{}(double({}))", name, value);
       return fmt::format("{}({}{})", name, from == DType::Bool ? "(float)" : "", value);
     }

@@ -51,18 +51,6 @@ void store(void* data, int64_t i, T value) {
   std::memcpy(static_cast<char*>(data) + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
 }
 
-// A double that rounds to any shorter float as `value` itself does: bits that do not fit are
-// gathered in the last one that does (round to odd).
-double sticky_double(int64_t value) {
-  uint64_t magnitude = value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
-  if (magnitude >> 53) {
-    uint64_t lost = magnitude & 0x7FF;
-    magnitude = (magnitude & ~uint64_t{0x7FF}) | (lost ? 0x800 : 0);
-  }
-  auto result = static_cast<double>(magnitude);
-  return value < 0 ? -result : result;
-}
-
 template <typename T>
 std::string format(T value) {
   if (std::isnan(value)) return "nan";
@@ -119,6 +107,16 @@ uint16_t f64_to_bf16(double value) {
 }
 uint16_t f64_to_f16(double value) {
   return narrow<10>(value);
+}
+
+double int64_to_odd_double(int64_t value) {
+  uint64_t magnitude = value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+  if (magnitude >> 53) {
+    uint64_t lost = magnitude & 0x7FF;
+    magnitude = (magnitude & ~uint64_t{0x7FF}) | (lost ? 0x800 : 0);
+  }
+  auto result = static_cast<double>(magnitude);
+  return value < 0 ? -result : result;
 }
 
 double load_as_double(DType type, const void* data, int64_t i) {
@@ -192,9 +190,9 @@ void store_from_int64(DType type, void* data, int64_t i, int64_t value) {
     case DType::F32:
       return store(data, i, static_cast<float>(value));
     case DType::BF16:
-      return store(data, i, f64_to_bf16(sticky_double(value)));
+      return store(data, i, f64_to_bf16(int64_to_odd_double(value)));
     case DType::F16:
-      return store(data, i, f64_to_f16(sticky_double(value)));
+      return store(data, i, f64_to_f16(int64_to_odd_double(value)));
     case DType::I32:
       return store(data, i, static_cast<int32_t>(value));
     case DType::I64:

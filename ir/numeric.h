@@ -65,6 +65,9 @@ uint16_t f32_to_f16(float value);
 float f16_to_f32(uint16_t bits);
 uint16_t f64_to_bf16(double value);
 uint16_t f64_to_f16(double value);
+// A double that rounds to any shorter float as `value` itself does: bits that do not fit are
+// gathered in the last one that does (round to odd).
+double int64_to_odd_double(int64_t value);
 
 // Truncates toward zero, saturates at the ends of Int; NaN gives 0. Int is i32, i64 or u32.
 template <typename Int>

@@ -3,7 +3,7 @@
 #include <sinter/ir/scalar.h>
 
 #include <algorithm>
-#include <cstring>
+#include <limits>
 
 namespace sinter {
 namespace {
@@ -334,12 +334,51 @@ Cell canonical(DType type, Cell v) {
   return v;
 }
 
+Cell identity_element(Fn combine, DType type) {
+  Cell cell{};  // zero, as an integer and as a float
+  const bool largest = combine == Fn::Min;
+  switch (combine) {
+    case Fn::Add:
+      return cell;
+    case Fn::Mul:
+      if (is_float(type))
+        cell.f = 1.0;
+      else
+        cell.i = 1;
+      return cell;
+    case Fn::Max:
+    case Fn::Min:
+      break;
+    default:
+      SINTER_CHECK(false, "a fold by {} has no identity", intrinsic(combine).name);
+  }
+  auto ends = [&]<typename T>(T) {
+    cell.i =
+        largest ? int64_t{std::numeric_limits<T>::max()} : int64_t{std::numeric_limits<T>::min()};
+  };
+  if (is_float(type)) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    cell.f = largest ? infinity : -infinity;
+  } else if (type == DType::Bool) {
+    ends(bool{});
+  } else if (type == DType::I32) {
+    ends(int32_t{});
+  } else if (type == DType::U32) {
+    ends(uint32_t{});
+  } else {
+    ends(int64_t{});
+  }
+  return cell;
+}
+
 Cell convert(Cell v, DType from, DType to) {
   Cell out;
   if (is_float(to)) {
-    out.f = is_float(from) ? v.f : static_cast<double>(v.i);
-    // An integer beyond 2^53 must round once, to f32, not through f64.
-    if (!is_float(from) && to == DType::F32) out.f = static_cast<double>(static_cast<float>(v.i));
+    // An integer beyond 2^53 rounds once, to its own type, not to f64 first.
+    if (is_float(from))
+      out.f = v.f;
+    else
+      out.f = to == DType::F64 ? static_cast<double>(v.i) : int64_to_odd_double(v.i);
     return canonical(to, out);
   }
   if (to == DType::Bool) {

@@ -179,6 +179,8 @@ struct Intrinsic {
   // The partial derivative by argument i, given the arguments and the result; null: slope zero
   // everywhere (comparisons, floor).
   Expr (*partial)(int i, std::span<const Expr> args, Expr result);
+  // Takes many instructions: better kept than computed again.
+  bool costly = false;
 };
 
 const Intrinsic& intrinsic(Fn fn);
@@ -187,6 +189,8 @@ const Intrinsic* find_intrinsic(std::string_view name);
 
 // Rounds or wraps `value` to what `type` can hold; for floats `value.f`, else `value.i`.
 Cell canonical(DType type, Cell value);
+// What leaves a fold by `combine` (Add, Mul, Max, Min) unchanged: its result for no elements.
+Cell identity_element(Fn combine, DType type);
 // The conversion that `cast` performs.
 Cell convert(Cell value, DType from, DType to);
 

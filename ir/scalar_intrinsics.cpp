@@ -70,6 +70,8 @@ Expr select_partial(int i, Args x, Expr y) {
   return i == 1 ? select(x[0], one(y), zero(y)) : select(x[0], zero(y), one(y));
 }
 
+constexpr bool kCostly = true;
+
 const Intrinsic kTable[] = {
     {Fn::Param, "param", 0, false, "", nullptr, nullptr, nullptr, nullptr},
     {Fn::Literal, "literal", 0, false, "", nullptr, nullptr, nullptr, nullptr},
@@ -81,7 +83,7 @@ const Intrinsic kTable[] = {
     {Fn::Mul, "mul", 2, false, "({0} * {1})", SINTER_FLOAT(a* b), SINTER_INTEGER(u(a) * u(b)),
      SINTER_PARTIAL(x[static_cast<size_t>(1 - i)])},
     {Fn::Div, "div", 2, false, "({0} / {1})", SINTER_FLOAT(a / b), nullptr,
-     SINTER_PARTIAL(i == 0 ? 1.0 / x[1] : -(y / x[1]))},
+     SINTER_PARTIAL(i == 0 ? 1.0 / x[1] : -(y / x[1])), kCostly},
     {Fn::Neg, "neg", 1, false, "(-{0})", SINTER_FLOAT(-a), SINTER_INTEGER(0 - u(a)),
      SINTER_PARTIAL(-one(y))},
     // At 0 the slope is 0; NaN passes through.
@@ -93,30 +95,30 @@ const Intrinsic kTable[] = {
     {Fn::Min, "min", 2, false, "sn_min({0}, {1})", SINTER_FLOAT(keep_nan_min<T>(a, b)),
      SINTER_INTEGER(a < b ? a : b), min_partial},
     {Fn::Pow, "pow", 2, false, "sn_pow({0}, {1})", SINTER_FLOAT(std::pow(a, b)), nullptr,
-     pow_partial},
+     pow_partial, kCostly},
     {Fn::Fma, "fma", 3, false, "sn_fma({0}, {1}, {2})", SINTER_FLOAT(std::fma(a, b, c)), nullptr,
      SINTER_PARTIAL(i == 2 ? one(y) : x[static_cast<size_t>(1 - i)])},
-    {Fn::Exp, "exp", 1, false, "sn_exp({0})", SINTER_FLOAT(std::exp(a)), nullptr,
-     SINTER_PARTIAL(y)},
+    {Fn::Exp, "exp", 1, false, "sn_exp({0})", SINTER_FLOAT(std::exp(a)), nullptr, SINTER_PARTIAL(y),
+     kCostly},
     {Fn::Expm1, "expm1", 1, false, "sn_expm1({0})", SINTER_FLOAT(std::expm1(a)), nullptr,
-     SINTER_PARTIAL(exp(x[0]))},  // y + 1 would lose the tail
+     SINTER_PARTIAL(exp(x[0])), kCostly},  // y + 1 would lose the tail
     {Fn::Log, "log", 1, false, "sn_log({0})", SINTER_FLOAT(std::log(a)), nullptr,
-     SINTER_PARTIAL(1.0 / x[0])},
+     SINTER_PARTIAL(1.0 / x[0]), kCostly},
     {Fn::Log1p, "log1p", 1, false, "sn_log1p({0})", SINTER_FLOAT(std::log1p(a)), nullptr,
-     SINTER_PARTIAL(1.0 / (x[0] + 1.0))},
+     SINTER_PARTIAL(1.0 / (x[0] + 1.0)), kCostly},
     {Fn::Sqrt, "sqrt", 1, false, "sn_sqrt({0})", SINTER_FLOAT(std::sqrt(a)), nullptr,
-     SINTER_PARTIAL(0.5 / y)},
+     SINTER_PARTIAL(0.5 / y), kCostly},
     {Fn::Rsqrt, "rsqrt", 1, false, "sn_rsqrt({0})", SINTER_FLOAT(T(1) / std::sqrt(a)), nullptr,
-     SINTER_PARTIAL(-0.5 * y / x[0])},
+     SINTER_PARTIAL(-0.5 * y / x[0]), kCostly},
     {Fn::Sin, "sin", 1, false, "sn_sin({0})", SINTER_FLOAT(std::sin(a)), nullptr,
-     SINTER_PARTIAL(cos(x[0]))},
+     SINTER_PARTIAL(cos(x[0])), kCostly},
     {Fn::Cos, "cos", 1, false, "sn_cos({0})", SINTER_FLOAT(std::cos(a)), nullptr,
-     SINTER_PARTIAL(-sin(x[0]))},
+     SINTER_PARTIAL(-sin(x[0])), kCostly},
     {Fn::Tanh, "tanh", 1, false, "sn_tanh({0})", SINTER_FLOAT(std::tanh(a)), nullptr,
-     SINTER_PARTIAL(1.0 - y * y)},
+     SINTER_PARTIAL(1.0 - y * y), kCostly},
     // 2/sqrt(pi)
     {Fn::Erf, "erf", 1, false, "sn_erf({0})", SINTER_FLOAT(std::erf(a)), nullptr,
-     SINTER_PARTIAL(1.1283791670955126 * exp(-(x[0] * x[0])))},
+     SINTER_PARTIAL(1.1283791670955126 * exp(-(x[0] * x[0]))), kCostly},
     {Fn::Floor, "floor", 1, false, "sn_floor({0})", SINTER_FLOAT(std::floor(a)), nullptr, nullptr},
     {Fn::Eq, "eq", 2, true, "({0} == {1})", SINTER_FLOAT(a == b), SINTER_INTEGER(a == b), nullptr},
     {Fn::Ne, "ne", 2, true, "({0} != {1})", SINTER_FLOAT(a != b), SINTER_INTEGER(a != b), nullptr},

@@ -125,9 +125,9 @@ Value exact_casts(Op& op) {
   Value y = inner->operand(0);
   if (!represents(x.dtype(), y.dtype())) return {};
   if (y.dtype() == to) return y;
-  // An integer reaches bf16 and f16 by way of f32, and so is rounded once more than its f64 copy.
-  bool rounds_otherwise = !is_float(y.dtype()) && (to == DType::BF16 || to == DType::F16);
-  return rounds_otherwise ? Value() : cast(y, to);
+  // Integers that do not fit wrap; from the float in between they would saturate.
+  bool saturates = is_integer(y.dtype()) && is_float(x.dtype()) && is_integer(to);
+  return saturates ? Value() : cast(y, to);
 }
 
 Value cast_of_full(Op& op) {

@@ -18,7 +18,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 namespace sinter {
 
@@ -142,15 +141,6 @@ Split choose_split(int64_t extent, int64_t parts, int64_t vector) {
   return {(extent + length - 1) / length, length};
 }
 
-// What leaves the fold of an op unchanged.
-std::optional<double> identity_of(const Op& op) {
-  if (op.is("sum")) return 0.0;
-  if (!is_float(op.result().dtype())) return std::nullopt;
-  if (op.is("max")) return -std::numeric_limits<double>::infinity();
-  if (op.is("min")) return std::numeric_limits<double>::infinity();
-  return std::nullopt;
-}
-
 Value reduce_like(const Op& op, Value x, std::vector<int64_t> axes) {
   return build_op(op.graph(), op.name(), {x}, ReduceAttrs{{std::move(axes)}, false, 0, 0}, op.loc())
       .result();
@@ -161,9 +151,8 @@ Op* split(Op& op, const Target& target, PassContext& context) {
   Runs shape(op);
   if (shape.outputs == 0 || shape.length == 0 || shape.longest() == shape.runs.size())
     return nullptr;
-  std::optional<double> identity = identity_of(op);
   int64_t parts = wanted_parts(op, shape, target);
-  if (!identity || parts == 1) return nullptr;
+  if (parts == 1) return nullptr;
   size_t at = shape.longest();
   int64_t extent = shape.runs[at].extent;
   bool innermost = at + 1 == shape.runs.size();
@@ -174,8 +163,9 @@ Op* split(Op& op, const Target& target, PassContext& context) {
   Op* before = op.prev();
   Value x = op.operand(0);
   DType stored = x.dtype();
+  Fn combine = combine_of(op);
   // Sums of bf16 are kept in f32 and rounded once: so are the parts of one.
-  if (op.is("sum")) x = cast(x, compute_type(stored));
+  if (combine == Fn::Add) x = cast(x, compute_type(stored));
   Shape merged, apart;
   std::vector<int64_t> first_axes, second_axes;
   for (size_t i = 0; i < shape.runs.size(); ++i) {
@@ -191,7 +181,8 @@ Op* split(Op& op, const Target& target, PassContext& context) {
   if (int64_t rest = s.parts * s.length - extent; rest > 0) {
     std::vector<int64_t> low(merged.size(), 0), high(merged.size(), 0);
     high[at] = rest;
-    x = pad(x, low, high, Number(*identity));
+    Cell identity = identity_element(combine, x.dtype());
+    x = pad(x, low, high, is_float(x.dtype()) ? Number(identity.f) : Number(identity.i));
   }
   x = reshape(x, apart);
   Value partial = reduce_like(op, x, first_axes);

@@ -69,6 +69,13 @@ SN_FN T sn_min(T a, T b) {
   return ((a != a) | (b != b)) ? a + b : (a < b ? a : b);
 }
 
+// Rounds to any shorter float as `x` itself does: beyond 2^53 the bits that do not fit are gathered
+// in the last one that does.
+SN_FN double sn_odd_double(int64_t x) {
+  const bool large = (uint64_t)x + (1ull << 53) > 1ull << 54;
+  const int64_t odd = (x & ~0x7ffll) | ((x & 0x7ffll) != 0 ? 0x800ll : 0ll);
+  return (double)(large ? odd : x);
+}
 SN_FN float sn_round_bf16(float x) {
   return bf16_to_f32(f32_to_bf16(x));
 }

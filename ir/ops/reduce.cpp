@@ -8,7 +8,6 @@
 #include <sinter/ir/ops/view.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace sinter {
 
@@ -36,6 +35,13 @@ Shape reduced_shape(const Shape& shape, const std::vector<int64_t>& axes, bool k
   return out;
 }
 
+Fn combine_of(const Op& op) {
+  if (op.is("max")) return Fn::Max;
+  if (op.is("min")) return Fn::Min;
+  SINTER_CHECK(op.is("sum"), "{} is not a plain reduction", op.name());
+  return Fn::Add;
+}
+
 Value unreduce(Value reduced, const Shape& shape, const std::vector<int64_t>& axes,
                SourceLocation loc) {
   return broadcast_to(reshape(reduced, reduced_shape(shape, axes, true), loc), shape, loc);
@@ -45,6 +51,9 @@ namespace {
 
 // ---- What the three reductions share
 
+// A block of threads on a GPU; the elements that 16 bytes hold.
+constexpr int64_t kMostLanes = 1024, kMostSlots = 16;
+
 Inferred infer_reduce(const InferContext& c) {
   const auto& a = c.attrs<ReduceAttrs>();
   TensorType type = c.type(0);
@@ -53,20 +62,12 @@ Inferred infer_reduce(const InferContext& c) {
     return c.error("axes {} do not fit {}: each must be in {}..{} and named once",
                    to_string(AttrValue(a.axes.value)), c.describe(0), -type.rank(),
                    type.rank() - 1);
-  if (a.lanes < 0 || (a.lanes & (a.lanes - 1)) != 0)
-    return c.error("lanes = {} is not a power of two", a.lanes);
-  if (a.vector < 0) return c.error("vector = {} is negative", a.vector);
+  if (a.lanes < 0 || a.lanes > kMostLanes || (a.lanes & (a.lanes - 1)) != 0)
+    return c.error("lanes = {} is not a power of two up to {}", a.lanes, kMostLanes);
+  if (a.vector < 0 || a.vector > kMostSlots)
+    return c.error("vector = {} is not in 0..{}", a.vector, kMostSlots);
   type.shape = reduced_shape(type.shape, reduced_axes(a, type.rank()), a.keep);
   return std::vector{type};
-}
-
-// The result for no elements, from which every accumulator starts.
-Cell identity(Fn combine, DType type) {
-  Cell cell{};
-  if (combine == Fn::Add) return cell;
-  double sign = combine == Fn::Max ? -1 : 1;
-  double infinity = std::numeric_limits<double>::infinity();
-  return detail::number_cell(Number(sign * infinity), type);
 }
 
 std::vector<Sample> reduce_samples() {
@@ -166,7 +167,7 @@ void evaluate_as(EvaluateContext& c) {
   ReferenceTensor& y = c.results[0];
   Offsets at = offsets(x.type.shape, reduced_axes(attrs, x.type.rank()));
   auto count = static_cast<int64_t>(at.inner.size());
-  Cell first = identity(kCombine, y.type.dtype);
+  Cell first = identity_element(kCombine, y.type.dtype);
   T start = std::is_integral_v<T> ? static_cast<T>(first.i) : static_cast<T>(first.f);
   std::vector<T> room;
   for (size_t i = 0; i < y.data.size(); ++i) {
@@ -204,7 +205,7 @@ BodyNode reduce_body(Fn combine, const Op& op, std::span<const IndexExpr> at, Bo
   Shape extents;
   for (int64_t axis : axes) extents.push_back(type.shape[static_cast<size_t>(axis)]);
   int64_t count = num_elements(extents);
-  if (count == 0) return b.literal(type.dtype, identity(combine, type.dtype));
+  if (count == 0) return b.literal(type.dtype, identity_element(combine, type.dtype));
   auto element = [&](const IndexExpr& r) {
     std::vector<IndexExpr> inner = delinearize(r, extents), in;
     size_t next_inner = 0, next_outer = 0;
@@ -260,11 +261,15 @@ struct Sum {
   }
 };
 
-struct Max {
-  static constexpr std::string_view name = "max";
+template <Fn kCombine>
+struct Extremum {
+  static constexpr bool kLargest = kCombine == Fn::Max;
+  static constexpr std::string_view name = kLargest ? "max" : "min";
   static constexpr std::string_view doc =
-      "The largest element of x (numeric) over `axes`, NaN if there is one; ties share the "
-      "gradient evenly.";
+      kLargest ? "The largest element of x (numeric) over `axes`, NaN if there is one; ties share "
+                 "the gradient evenly."
+               : "The smallest element of x (numeric) over `axes`, NaN if there is one; ties share "
+                 "the gradient evenly.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Reduce;
   using Attrs = ReduceAttrs;
@@ -272,27 +277,9 @@ struct Max {
   static Grads vjp(const VjpContext& c) { return extremum_vjp(c); }
   static Cost cost(const Op& op) { return reduce_cost(op); }
   static std::vector<Sample> samples() { return reduce_samples(); }
-  static void evaluate(EvaluateContext& c) { evaluate_reduce<Fn::Max>(c); }
+  static void evaluate(EvaluateContext& c) { evaluate_reduce<kCombine>(c); }
   static BodyNode body(const Op& op, size_t, std::span<const IndexExpr> at, BodyBuilder& b) {
-    return reduce_body(Fn::Max, op, at, b);
-  }
-};
-
-struct Min {
-  static constexpr std::string_view name = "min";
-  static constexpr std::string_view doc =
-      "The smallest element of x (numeric) over `axes`, NaN if there is one; ties share the "
-      "gradient evenly.";
-  static constexpr OperandSpec operands[] = {required("x")};
-  static constexpr OpKind kind = OpKind::Reduce;
-  using Attrs = ReduceAttrs;
-  static Inferred infer(const InferContext& c) { return infer_reduce(c); }
-  static Grads vjp(const VjpContext& c) { return extremum_vjp(c); }
-  static Cost cost(const Op& op) { return reduce_cost(op); }
-  static std::vector<Sample> samples() { return reduce_samples(); }
-  static void evaluate(EvaluateContext& c) { evaluate_reduce<Fn::Min>(c); }
-  static BodyNode body(const Op& op, size_t, std::span<const IndexExpr> at, BodyBuilder& b) {
-    return reduce_body(Fn::Min, op, at, b);
+    return reduce_body(kCombine, op, at, b);
   }
 };
 
@@ -320,8 +307,8 @@ Value min(Value x, std::vector<int64_t> axes, bool keep, SourceLocation loc) {
 
 void register_reduce(OpRegistry& r) {
   r.add<Sum>();
-  r.add<Max>();
-  r.add<Min>();
+  r.add<Extremum<Fn::Max>>();
+  r.add<Extremum<Fn::Min>>();
   register_reduce_composites(r);
 }
 

@@ -27,6 +27,8 @@ struct ReduceAttrs {
 std::vector<int64_t> reduced_axes(const ReduceAttrs& attrs, int64_t rank);
 // `shape` with `axes` (sorted) removed, or set to 1.
 Shape reduced_shape(const Shape& shape, const std::vector<int64_t>& axes, bool keep);
+// With what a sum, max or min folds its elements.
+Fn combine_of(const Op& op);
 // A value reduced over `axes` of a tensor of `shape` (with or without the axes kept), broadcast
 // back to that shape.
 Value unreduce(Value reduced, const Shape& shape, const std::vector<int64_t>& axes,

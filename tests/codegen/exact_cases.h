@@ -198,6 +198,39 @@ inline ExactCase all_halves(std::string_view arch) {
   return t;
 }
 
+// Integers to bf16 and f16, rounded once: neither by way of f32 nor of f64.
+inline ExactCase narrow_integers(std::string_view arch) {
+  ExactCase t;
+  const int64_t tie = (int64_t{1} << 55) + (int64_t{1} << 47);
+  const std::vector<int32_t> ints = {16842753,  -16842753, 16842752, 2049, 2051,
+                                     INT32_MAX, INT32_MIN, -1,       65519};
+  const std::vector<int64_t> longs = {
+      tie + 1, -tie - 1, tie, (int64_t{1} << 53) + 1, 65519, INT64_MAX, INT64_MIN, -1, 0};
+  const std::vector<uint32_t> words = {16842753, 4278255617, 4294967295, 0, 1, 2049, 7, 8, 9};
+  const auto n = static_cast<int64_t>(ints.size());
+  t.program =
+      elementwise("narrow_integers", arch, n, {DType::I32, DType::I64, DType::U32},
+                  {DType::BF16, DType::F16, DType::BF16, DType::F16, DType::BF16, DType::F16},
+                  [&](LoopBuilder& b, const std::vector<Var>& v, const IndexExpr&) {
+                    std::vector<Var> out;
+                    for (Var x : v)
+                      for (DType to : {DType::BF16, DType::F16}) out.push_back(b.cast(x, to));
+                    return out;
+                  });
+  t.inputs = {bytes_of(ints), bytes_of(longs), bytes_of(words)};
+  const auto want = [&](DType from, const std::vector<uint8_t>& in) {
+    for (DType to : {DType::BF16, DType::F16}) {
+      std::vector<uint16_t> out(static_cast<size_t>(n));
+      convert_elements(from, in.data(), to, out.data(), n);
+      t.outputs.push_back(bytes_of(out));
+    }
+  };
+  want(DType::I32, t.inputs[0]);
+  want(DType::I64, t.inputs[1]);
+  want(DType::U32, t.inputs[2]);
+  return t;
+}
+
 // Floats to integers saturate; integers wrap.
 inline ExactCase integers(std::string_view arch) {
   ExactCase t;
@@ -357,9 +390,10 @@ inline ExactCase faults(std::string_view arch) {
 }  // namespace detail
 
 inline std::vector<ExactCase> exact_cases(std::string_view arch) {
-  return {detail::constants(arch),   detail::keeps_nan(arch),   detail::narrow(arch),
-          detail::all_halves(arch),  detail::integers(arch),    detail::wide_indices(arch),
-          detail::random_bits(arch), detail::random_runs(arch), detail::faults(arch)};
+  return {detail::constants(arch),       detail::keeps_nan(arch),   detail::narrow(arch),
+          detail::narrow_integers(arch), detail::all_halves(arch),  detail::integers(arch),
+          detail::wide_indices(arch),    detail::random_bits(arch), detail::random_runs(arch),
+          detail::faults(arch)};
 }
 
 }  // namespace sinter::test

@@ -18,7 +18,6 @@ Value build_unary(std::string_view op, Value x, SourceLocation loc) {
 ScalarFn cast_fn(DType from, DType to) {
   ScalarBuilder b;
   Expr x = b.param(from);
-  if (!is_float(from) && (to == DType::BF16 || to == DType::F16)) x = b.cast(x, DType::F32);
   Expr y = b.cast(x, to);
   return b.finish({&y, 1});
 }
