@@ -7,7 +7,8 @@
 //
 // As a pass it differentiates what its options name, and else the graphs with the attributes
 // `loss = "NAME"` (an output) and `wrt = ["w", …]` (inputs), which minimize() writes. It appends
-// the results grad_NAME in the order of wrt, and takes the attribute `loss` away.
+// the results grad_NAME in the order of wrt, and takes the attribute `loss` away. A graph that has
+// such a result already is refused: a derivative of it goes by another `prefix`.
 
 #include <sinter/passes/autodiff.h>
 
@@ -220,6 +221,8 @@ std::vector<Value> gradients(Graph& graph, Value of, std::span<const Value> wrt)
 
 namespace {
 
+constexpr std::string_view kPrefix = "grad_";
+
 std::vector<std::string> split(std::string_view list) {
   std::vector<std::string> out;
   while (!list.empty()) {
@@ -231,11 +234,18 @@ std::vector<std::string> split(std::string_view list) {
 }
 
 void append_gradients(Graph& graph, const std::string& of, const std::vector<std::string>& wrt,
-                      PassContext& context) {
+                      const std::string& prefix, PassContext& context) {
   Value loss = detail::find_value(graph, of);
   if (!loss) throw Error(fmt::format("autodiff: graph @{} has no value {}", graph.name(), of));
+  std::unordered_set<std::string> taken;
+  for (const GraphOutput& o : graph.outputs()) taken.insert(o.name);
   std::vector<Value> values;
   for (const std::string& name : wrt) {
+    if (!taken.insert(prefix + name).second)
+      throw Error(
+          fmt::format("autodiff: graph @{} already has an output {}{}; the option prefix "
+                      "gives the gradients other names than grad_NAME",
+                      graph.name(), prefix, name));
     // The value that bears the name, not an output that is called so: a parameter's next value
     // goes by the name of the parameter.
     Value v = graph.find_input(name);
@@ -244,7 +254,7 @@ void append_gradients(Graph& graph, const std::string& of, const std::vector<std
     values.push_back(v);
   }
   std::vector<Value> grads = Differentiation(graph, loss, values, &context).run();
-  for (size_t i = 0; i < wrt.size(); ++i) graph.add_output("grad_" + wrt[i], grads[i]);
+  for (size_t i = 0; i < wrt.size(); ++i) graph.add_output(prefix + wrt[i], grads[i]);
 }
 
 const std::string* string_attribute(const Graph& graph, std::string_view name) {
@@ -256,6 +266,7 @@ void run_from_options(Module& module, PassContext& context) {
   std::string of(context.option("of"));
   std::vector<std::string> wrt = split(context.option("wrt"));
   if (of.empty() || wrt.empty()) throw Error("autodiff: give both of=VALUE and wrt=VALUE,…");
+  std::string prefix(context.option("prefix", kPrefix));
   std::string_view name = context.option("graph");
   std::vector<Graph*> graphs = detail::entry_graphs(module);
   if (!name.empty()) {
@@ -266,7 +277,7 @@ void run_from_options(Module& module, PassContext& context) {
   bool any = false;
   for (Graph* graph : graphs) {
     if (name.empty() && graphs.size() > 1 && !detail::find_value(*graph, of)) continue;
-    append_gradients(*graph, of, wrt, context);
+    append_gradients(*graph, of, wrt, prefix, context);
     any = true;
   }
   if (!any) throw Error(fmt::format("autodiff: no graph has a value {}", of));
@@ -287,7 +298,7 @@ void run_autodiff(Module& module, PassContext& context) {
     if (names == nullptr)
       throw Error(
           fmt::format("autodiff: graph @{} has a loss and no list of names wrt", graph->name()));
-    append_gradients(*graph, *loss, *names, context);
+    append_gradients(*graph, *loss, *names, std::string(kPrefix), context);
     graph->attributes.erase("loss");
   }
 }

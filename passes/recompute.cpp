@@ -3,10 +3,11 @@
 //
 // A segment is the ops marked `{segment = "NAME"}`. Its inputs are kept, and so are its outputs:
 // what forward ops outside of it, or the graph's caller, read. Any other value of the segment that
-// a backward op (one with `from`) needs is computed again by copies of the segment's ops, which
-// stand right in front of the first backward op that needs one of them, with the segment
-// `NAME.recompute`. cse leaves ops of different segments apart, and so does not undo this. Copies
-// give the same bits as the originals, random ops included.
+// a backward op (one with `from`) needs is computed again by copies of the segment's ops, with the
+// segment `NAME.recompute`. Each copy stands right in front of the first op that needs it: a
+// segment may take a gradient inside itself and read it, and then some copies cannot come sooner.
+// cse leaves ops of different segments apart, and so does not undo this. Copies give the same bits
+// as the originals, random ops included.
 //
 // With `off` segments are ignored, and their marks removed.
 
@@ -14,6 +15,7 @@
 #include <sinter/passes/pass.h>
 
 #include <map>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace sinter {
@@ -91,14 +93,30 @@ class Segment {
     }
   }
 
+  // For each needed op, the backward op in front of which its copy belongs.
+  std::unordered_map<const Op*, Op*> first_uses() const {
+    std::unordered_map<const Op*, Op*> first;
+    auto need = [&](Value v, Op* at) {
+      if (!v || v.op() == nullptr || !needed_.contains(v.op()) || kept_.contains(v)) return;
+      auto [it, is_new] = first.emplace(v.op(), at);
+      if (!is_new && at->position() < it->second->position()) it->second = at;
+    };
+    for (const BackwardUse& use : uses_) need(use.op->operand(use.operand), use.op);
+    // Users come after what they use, so that their own places are known by then.
+    for (size_t i = ops_.size(); i-- > 0;)
+      if (auto it = first.find(ops_[i]); it != first.end()) {
+        Op* at = it->second;
+        for (Value v : ops_[i]->operands()) need(v, at);
+      }
+    return first;
+  }
+
   // The bytes of the values that backward ops read from copies.
   int64_t clone() {
-    Op* first = uses_.front().op;
-    for (const BackwardUse& use : uses_)
-      if (use.op->position() < first->position()) first = use.op;
+    std::unordered_map<const Op*, Op*> first = first_uses();
     for (Op* op : ops_) {
       if (!needed_.contains(op)) continue;
-      InsertionScope scope(op->graph(), first, *op, op->loc(), "");
+      InsertionScope scope(op->graph(), first.at(op), *op, op->loc(), "");
       std::vector<Value> operands;
       for (Value v : op->operands()) {
         auto it = copies_.find(v);
