@@ -86,8 +86,10 @@ std::vector<PipelineStep> default_pipeline() {
            "dce",
            "recompute",
            "expand",
-           // Forward and backward expansions share subexpressions. Recomputed values keep a
-           // segment of their own, so cse cannot undo recompute.
+           // Forward and backward expansions share subexpressions, which only show after expand:
+           // hence cse once more, behind recompute. It cannot undo recompute: it merges ops of one
+           // segment alone, the copies are in NAME.recompute and not in NAME, and what expand and
+           // canonicalize make of an op stays in the op's segment.
            "canonicalize",
            "cse",
            "dce",
