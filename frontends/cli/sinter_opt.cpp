@@ -3,6 +3,7 @@
 // The result goes to standard output; remarks, prints and timing to standard error, errors as
 // `FILE:LINE:COL: error: …`. Exit status 1 on any error.
 
+#include <sinter/frontends/cli/common.h>
 #include <sinter/frontends/cli/emit.h>
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/text.h>
@@ -10,10 +11,7 @@
 #include <sinter/passes/pass.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 namespace sinter {
 namespace {
@@ -25,12 +23,7 @@ struct Options {
   bool list_passes = false, list_ops = false;
 };
 
-void out(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
-void err(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-}
+using cli::err, cli::out, cli::read_source;
 
 void list_passes() {
   for (const PassInfo& pass : pass_registry()) {
@@ -74,18 +67,6 @@ void list_ops(bool json) {
     all.push_back(std::move(op));
   }
   if (json) out(all.dump(2) + "\n");
-}
-
-std::string read_source(const std::string& path) {
-  std::stringstream text;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (file) text << file.rdbuf();
-  if (!file) throw Error(Diagnostic{{}, "cannot read the file"});
-  return text.str();
 }
 
 Target named_target(const std::string& name) {

@@ -4,6 +4,7 @@
 // 2 when --compare finds a difference; 3 when a device or a compiler is missing or fails.
 
 #include <sinter/frontends/checkpoint/safetensors.h>
+#include <sinter/frontends/cli/common.h>
 #include <sinter/ir/text.h>
 #include <sinter/runtime/executable.h>
 #include <sinter/runtime/tensor_text.h>
@@ -11,9 +12,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
-#include <sstream>
 #include <unordered_set>
 
 namespace sinter {
@@ -30,30 +28,13 @@ struct Options {
   bool devices = false, plan = false;
 };
 
-void out(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
-void err(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-}
+using cli::err, cli::out, cli::read_source;
 
 void list() {
   for (const DeviceEntry& device : list_devices())
     out(device.unavailable.empty()
             ? device.name + "\n"
             : fmt::format("{}: unavailable: {}\n", device.name, device.unavailable));
-}
-
-std::string read_source(const std::string& path) {
-  std::stringstream text;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (file) text << file.rdbuf();
-  if (!file) throw Error(fmt::format("cannot read {}", path));
-  return text.str();
 }
 
 DeviceKind parse_device(const std::string& name) {
