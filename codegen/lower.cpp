@@ -7,46 +7,12 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace sinter {
 
 namespace {
 
 constexpr int kWarp = 32;
-
-Cell identity_of(Fn combine, DType type) {
-  Cell c{};
-  switch (combine) {
-    case Fn::Add:
-      c.i = 0;
-      break;  // also 0.0
-    case Fn::Mul:
-      if (is_float(type))
-        c.f = 1.0;
-      else
-        c.i = 1;
-      break;
-    case Fn::Max:
-    case Fn::Min: {
-      bool max = combine == Fn::Max;
-      if (is_float(type)) {
-        c.f = max ? -std::numeric_limits<double>::infinity()
-                  : std::numeric_limits<double>::infinity();
-      } else if (type == DType::U32) {
-        c.i = max ? 0 : std::numeric_limits<uint32_t>::max();
-      } else if (type == DType::I32) {
-        c.i = max ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int32_t>::max();
-      } else {
-        c.i = max ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
-      }
-      break;
-    }
-    default:
-      SINTER_CHECK(false, "no identity for {}", intrinsic(combine).name);
-  }
-  return c;
-}
 
 class Lowering {
  public:
@@ -384,7 +350,7 @@ class Lowering {
           for (size_t n = 0; n < reductions.size(); ++n) {
             const KernelNode& r = node(reductions[n]);
             emit(ArrayStore{acc[n], slot * width + slot_,
-                            literal(r.type, identity_of(r.fn, r.type))});
+                            literal(r.type, identity_element(r.fn, r.type))});
           }
         });
       };
@@ -524,8 +490,8 @@ class Lowering {
             const KernelNode& n = node(r);
             acc.push_back(new_array(n.type, s_.vector));
             for (int v = 0; v < s_.vector; ++v)
-              emit(
-                  ArrayStore{acc.back(), IndexExpr(v), literal(n.type, identity_of(n.fn, n.type))});
+              emit(ArrayStore{acc.back(), IndexExpr(v),
+                              literal(n.type, identity_element(n.fn, n.type))});
           }
         }
         cuda_row_loop(phase, lane, [&] {
@@ -639,7 +605,7 @@ class Lowering {
         in_loop(Level::Simd, width, [&](const IndexExpr& j) {
           for (size_t n = 0; n < reductions.size(); ++n) {
             const KernelNode& r = node(reductions[n]);
-            emit(ArrayStore{acc[n], j, literal(r.type, identity_of(r.fn, r.type))});
+            emit(ArrayStore{acc[n], j, literal(r.type, identity_element(r.fn, r.type))});
           }
         });
       }

@@ -15,26 +15,6 @@ constexpr int kBlock = 256;
 constexpr int64_t kHostChunk = 4096;
 constexpr int64_t kHostColumnChunk = 256;
 
-bool is_expensive(Fn fn) {
-  switch (fn) {
-    case Fn::Exp:
-    case Fn::Expm1:
-    case Fn::Log:
-    case Fn::Log1p:
-    case Fn::Sin:
-    case Fn::Cos:
-    case Fn::Tanh:
-    case Fn::Erf:
-    case Fn::Pow:
-    case Fn::Div:
-    case Fn::Sqrt:
-    case Fn::Rsqrt:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // The largest divisor of n that is at most `most`.
 int64_t largest_divisor(int64_t n, int64_t most) {
   for (int64_t d = std::min(n, most); d > 1; --d)
@@ -70,7 +50,7 @@ std::vector<int> choose_kept(const Kernel& k, int64_t elements, int64_t capacity
       if (!(n.domain & axis_bit(kAxisQ)) || n.kind == KernelNode::Reduce) continue;
       if (std::find(kept.begin(), kept.end(), static_cast<int>(i)) != kept.end()) continue;
       bool costs = (loads && n.kind == KernelNode::Load) || n.kind == KernelNode::Random ||
-                   (n.kind == KernelNode::Scalar && is_expensive(n.fn));
+                   (n.kind == KernelNode::Scalar && intrinsic(n.fn).costly);
       if (!costs) continue;
       int uses = 0;
       for (const auto& needed : phases.needed) uses += needed[i];
