@@ -17,7 +17,8 @@ function(sinter_install)
       PUBLIC $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     install(DIRECTORY ${CMAKE_SOURCE_DIR}/${layer}/
       DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter/${layer}
-      FILES_MATCHING PATTERN "*.h" PATTERN "detail" EXCLUDE PATTERN "cli" EXCLUDE PATTERN "templates" EXCLUDE)
+      FILES_MATCHING PATTERN "*.h" PATTERN "detail" EXCLUDE PATTERN "cli" EXCLUDE
+      PATTERN "templates" EXCLUDE)
   endforeach()
   install(FILES ${CMAKE_SOURCE_DIR}/frontends/sinter.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sinter)

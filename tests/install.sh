@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Installs BUILD into a scratch folder and builds, far from the source tree, a program that includes
-# every installed header and links every installed library whole: install.sh BUILD CXX
+# every installed header and links every installed library whole, and an example as a user would:
+# install.sh BUILD CXX
 set -euo pipefail
 build=$(realpath "$1")
 cxx=$2
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 scratch=$build/tests/install
 rm -rf "$scratch"
 mkdir -p "$scratch/program"
@@ -29,8 +31,12 @@ add_executable(program main.cpp)
 target_link_libraries(program PRIVATE
   -Wl,--whole-archive sinter::ir sinter::passes sinter::codegen sinter::runtime
   -Wl,--no-whole-archive sinter::frontends)
+add_executable(sine sine.cpp)
+target_link_libraries(sine PRIVATE sinter::frontends)
 CMAKE
+cp "$root/examples/sine.cpp" .
 cmake -G Ninja -S . -B build -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$scratch/prefix" \
   >configure.log || { cat configure.log; exit 1; }
 cmake --build build >build.log || { cat build.log; exit 1; }
 build/program
+build/sine >sine.log || { cat sine.log; exit 1; }
