@@ -5,8 +5,10 @@
 
 #include "train_gpt/options.h"
 
+#include <sinter/frontends/train/device.h>
+#include <sinter/frontends/train/report.h>
+
 #include <cstdio>
-#include <functional>
 
 using namespace sinter;
 
@@ -16,28 +18,6 @@ volatile std::sig_atomic_t interrupted = 0;
 
 constexpr double kTemperature = 0.8;
 constexpr int kInterruptedStatus = 130;
-
-// The device asked for and what takes its place, best first.
-std::vector<DeviceKind> device_choices(const std::string& name) {
-  if (name == "reference") return {DeviceKind::Reference};
-  if (name == "cpu") return {DeviceKind::Cpu, DeviceKind::Reference};
-  std::vector<DeviceKind> kinds{DeviceKind::Cuda, DeviceKind::Cpu, DeviceKind::Reference};
-  // Without a GPU, `auto` means the CPU and is no failure.
-  if (name == "auto" && best_device() != DeviceKind::Cuda) kinds.erase(kinds.begin());
-  return kinds;
-}
-
-// The first device on which `make` works; says so where it is not the first choice.
-void on_device(const std::string& name, const std::function<void(DeviceKind)>& make) {
-  std::vector<DeviceKind> kinds = device_choices(name);
-  for (size_t i = 0;; ++i) try {
-      return make(kinds[i]);
-    } catch (const DeviceError& e) {
-      if (i + 1 == kinds.size()) throw;
-      fmt::print(stderr, "no {}: {}\nusing {} instead\n", to_string(kinds[i]), e.what(),
-                 to_string(kinds[i + 1]));
-    }
-}
 
 std::string data_path(const std::string& given) {
   if (!given.empty()) return given;
@@ -69,18 +49,19 @@ int evaluate(const Options& o) {
   train::TrainState state = train::read_train_state(folder);
   std::string path = data_path(o.data.empty() ? state.data : o.data);
   data::ByteText text(data::read_text(path), state.config.model.context, state.config.model.vocab);
-  on_device(o.device, [&](DeviceKind device) {
+  auto run = [&](DeviceKind device) {
     auto trainer = make_trainer(state.config, device);
     train::load_checkpoint(folder, *trainer, false);
     fmt::print("val loss {:.4f}\n", trainer->validate(text));
-  });
+  };
+  train::on_device(o.device, run, stderr);
   return 0;
 }
 
 int train_and_sample(const Options& o) {
   std::string all = data::read_text(data_path(o.data));
   int status = 0;
-  on_device(o.device, [&](DeviceKind device) {
+  auto run = [&](DeviceKind device) {
     Plan plan = plan_for(o, device);
     data::ByteText text(all, plan.config.model.context, plan.config.model.vocab);
     auto trainer = make_trainer(plan.config, device);
@@ -104,7 +85,8 @@ int train_and_sample(const Options& o) {
     fmt::print("val loss {:.4f}\n", result.val_loss);
     std::fflush(stdout);
     print_sample(*trainer, text, o);
-  });
+  };
+  train::on_device(o.device, run, stderr);
   return status;
 }
 

@@ -30,7 +30,4 @@ struct RunResult {
 // at the end, at every save_every steps, and when stopped.
 RunResult run_training(GptTrainer& trainer, const data::ByteText& text, const RunOptions& options);
 
-// "1.2k", "34.5M".
-std::string short_count(double count);
-
 }  // namespace sinter::train
