@@ -4,6 +4,7 @@
 #include <sinter/ir/ops/contract.h>
 #include <sinter/ir/ops/detail/build.h>
 #include <sinter/ir/ops/detail/composite.h>
+#include <sinter/ir/ops/random.h>
 #include <sinter/ir/ops/reduce.h>
 #include <sinter/ir/ops/registry.h>
 #include <sinter/ir/ops/source.h>
@@ -15,86 +16,9 @@
 namespace sinter {
 namespace {
 
-using detail::require_float, detail::require_index, detail::sample_of, detail::widen;
+using detail::require_float, detail::sample_of, detail::widen;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-struct Rope {
-  static constexpr std::string_view name = "rope";
-  static constexpr std::string_view doc =
-      "rotary embedding of rows [..., S, D]; position 0 is the identity in bits";
-  static constexpr std::array operands{required("x"), required("offset")};
-  static constexpr OpKind kind = OpKind::Composite;
-  using Attrs = RopeAttrs;
-
-  static Inferred infer(const InferContext& c) {
-    if (auto refused = require_float(c, 0)) return *refused;
-    if (auto refused = require_index(c, 1)) return *refused;
-    if (c.rank(0) < 2) return c.error("{} must have axes S and D", c.describe(0));
-    if (c.shape(0).back() % 2 != 0)
-      return c.error("the last axis of {} must be even", c.describe(0));
-    if (c.rank(1) != 0) return c.error("{} must be a scalar", c.describe(1));
-    const auto& a = c.attrs<RopeAttrs>();
-    if (a.form != "half" && a.form != "interleaved")
-      return c.error("form must be \"half\" or \"interleaved\", not \"{}\"", a.form);
-    if (!(a.base > 0)) return c.error("base must be positive");
-    return std::vector{c.type(0)};
-  }
-
-  static std::vector<Value> expand(const Op& op) {
-    const auto& a = op.attrs<RopeAttrs>();
-    Value x = op.operand(0), wide = widen(x), offset = op.operand(1);
-    Graph& graph = x.graph();
-    int64_t rows = x.dim(-2), width = x.dim(-1), pairs = width / 2;
-    bool half = a.form == "half";
-    DType type = wide.dtype();
-
-    // Positions are integers until the angle is formed, and the angle is never narrow.
-    Value position = iota(graph, {offset.dtype(), {rows, 1}}, 0) + offset;
-    Value pair = half ? iota(graph, {type, {2, pairs}}, 1) : iota(graph, {type, {pairs, 2}}, 0);
-    double step = width == 0 ? 0 : -2.0 * std::log(a.base) / static_cast<double>(width);
-    Value frequency = exp(reshape(pair, {1, width}) * step);
-    Value angle = cast(position, type) * frequency;
-
-    // Each element's partner, negative for the first of a pair, so that sines are formed once.
-    Value partner;
-    if (half) {
-      partner = concat({neg(slice_axis(wide, -1, pairs, width)), slice_axis(wide, -1, 0, pairs)},
-                       x.rank() - 1);
-    } else {
-      Shape split = x.shape();
-      split.back() = pairs;
-      split.push_back(2);
-      Value both = reshape(wide, split);
-      partner =
-          reshape(concat({neg(slice_axis(both, -1, 1, 2)), slice_axis(both, -1, 0, 1)}, x.rank()),
-                  x.shape());
-    }
-    Value sine = a.inverse ? neg(sin(angle)) : sin(angle);
-    Value turned = wide * cos(angle) + partner * sine;
-    // -0 - 0 and inf * 0 would change what the identity must not.
-    return {cast(where(eq(position, 0), wide, turned), x.dtype())};
-  }
-  static Grads vjp(const VjpContext& c) {
-    RopeAttrs a = c.attrs<RopeAttrs>();
-    a.inverse = !a.inverse;
-    return {rope(c.grad(), c.operand(1), a), {}};
-  }
-  static Cost cost(const Op& op) { return Cost::bytes_moved(op, 24); }
-  static std::vector<Sample> samples() {
-    const DType f = DType::F32;
-    const TensorType offset{DType::I32, {}};
-    AttrMap interleaved{{"form", std::string("interleaved")}};
-    return {sample_of({{f, {3, 4}}, offset}),
-            sample_of({{f, {2, 2, 5, 6}}, {DType::I64, {}}}, interleaved),
-            sample_of({{f, {2, 4, 8}}, offset}, {{"base", 500.0}}),
-            sample_of({{f, {2, 3, 4}}, offset}, {{"inverse", true}}),
-            sample_of({{f, {0, 4}}, offset}),
-            sample_of({{DType::BF16, {3, 4}}, offset}, interleaved)};
-  }
-};
-
-// --- attention ---------------------------------------------------------------------------------
 
 struct Sizes {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
@@ -108,7 +32,66 @@ Sizes sizes_of(const Shape& q, const Shape& k, const Shape& v) {
   return {q[0], q[1], k[1], q[2], k[2], q[3], v[3]};
 }
 
-std::optional<Diagnostic> check_attention(const InferContext& c, size_t mask) {
+// Where the optional operands begin: behind q, k and v, and dy in the backward op.
+constexpr size_t kForwardOptions = 3, kBackwardOptions = 4;
+enum Option : size_t { kMask, kBias, kKvLength, kSeed, kStep, kOffset, kOptions };
+
+// The operands of either op.
+struct Operands {
+  explicit Operands(const Op& op, size_t options)
+      : q(op.operand(0)), k(op.operand(1)), v(op.operand(2)) {
+    for (size_t i = 0; i < kOptions; ++i) option[i] = op.operand(options + i);
+  }
+  Value q, k, v;
+  Value option[kOptions];
+  Sizes sizes() const { return sizes_of(q.shape(), k.shape(), v.shape()); }
+};
+
+// Whether `shape`, aligned at the right, can be broadcast to the scores.
+bool broadcasts(const Shape& shape, const Shape& scores) {
+  if (shape.size() > scores.size()) return false;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    int64_t full = scores[scores.size() - shape.size() + i];
+    if (shape[i] != full && shape[i] != 1) return false;
+  }
+  return true;
+}
+
+std::optional<Diagnostic> check_options(const InferContext& c, size_t first, const Sizes& s) {
+  const auto& a = c.attrs<AttentionAttrs>();
+  for (size_t i : {first + kMask, first + kBias}) {
+    if (!c.has(i)) continue;
+    if (i == first + kMask && c.type(i).dtype != DType::Bool)
+      return c.error("{} must be bool", c.describe(i));
+    if (i == first + kBias && !is_float(c.type(i).dtype))
+      return c.error("{} is not of a float type", c.describe(i));
+    if (!broadcasts(c.shape(i), s.scores()))
+      return c.error("{} cannot be broadcast to the scores {}", c.describe(i),
+                     to_string(s.scores()));
+  }
+  if (size_t i = first + kKvLength; c.has(i) && c.type(i) != TensorType{DType::I32, {s.batch}})
+    return c.error("{} must be {}", c.describe(i), TensorType{DType::I32, {s.batch}}.str());
+  const TensorType stream[] = {{DType::U32, {2}}, {DType::U32, {}}, {DType::I64, {}}};
+  for (size_t i = 0; i < 3; ++i) {
+    size_t at = first + kSeed + i;
+    if (!c.has(at)) {
+      if (a.p != 0)
+        return c.error("p = {} needs the operand {}", to_string(AttrValue(a.p)),
+                       c.def().operands[at].name);
+    } else if (c.type(at) != stream[i]) {
+      return c.error("{} must be {}", c.describe(at), stream[i].str());
+    }
+  }
+  if (!(a.scale >= 0)) return c.error("scale must not be negative");
+  if (!(a.softcap >= 0)) return c.error("softcap must not be negative");
+  if (a.window < 0) return c.error("window must not be negative");
+  if (!(a.p >= 0 && a.p <= 1)) return c.error("p = {} is not in [0, 1]", to_string(AttrValue(a.p)));
+  if (a.site < 0 || a.site > std::numeric_limits<uint32_t>::max())
+    return c.error("site {} has more than 32 bits", a.site);
+  return std::nullopt;
+}
+
+std::optional<Diagnostic> check_attention(const InferContext& c, size_t options) {
   for (size_t i : {0, 1, 2}) {
     if (auto refused = require_float(c, i)) return refused;
     if (c.type(i).dtype != c.type(0).dtype)
@@ -128,45 +111,125 @@ std::optional<Diagnostic> check_attention(const InferContext& c, size_t mask) {
   if (s.kv_heads == 0 ? s.heads != 0 : s.heads % s.kv_heads != 0)
     return c.error("the {} heads of {} are no multiple of the {} of {}", s.heads, c.describe(0),
                    s.kv_heads, c.describe(1));
-  if (c.has(mask)) {
-    if (c.type(mask).dtype != DType::Bool) return c.error("{} must be bool", c.describe(mask));
-    const Shape& m = c.shape(mask);
-    Shape scores = s.scores();
-    bool fits = m.size() <= 4;
-    for (size_t i = 0; fits && i < m.size(); ++i) {
-      int64_t full = scores[4 - m.size() + i];
-      fits = m[i] == full || m[i] == 1;
-    }
-    if (!fits)
-      return c.error("{} cannot be broadcast to the scores {}", c.describe(mask),
-                     to_string(scores));
-  }
-  if (!(c.attrs<AttentionAttrs>().scale >= 0)) return c.error("scale must not be negative");
-  return std::nullopt;
+  return check_options(c, options, s);
+}
+
+TensorType output_type(const InferContext& c) {
+  Shape shape = c.shape(0);
+  shape[3] = c.shape(2)[3];
+  return {c.type(0).dtype, std::move(shape)};
+}
+// Of the log-sum-exp of each row of scores.
+TensorType row_type(const InferContext& c) {
+  return {compute_type(c.type(0).dtype), {c.shape(0)[0], c.shape(0)[1], c.shape(0)[2]}};
 }
 
 double scale_of(const AttentionAttrs& a, int64_t width) {
   return a.scale != 0 || width == 0 ? a.scale : 1.0 / std::sqrt(static_cast<double>(width));
 }
 
-// Which keys a query sees, as a bool that broadcasts to the scores; null: all of them.
-Value visible_keys(Graph& graph, const Sizes& s, const AttentionAttrs& a, Value mask) {
-  if (!a.causal) return mask;
-  Value query = iota(graph, {DType::I32, {s.queries, 1}}, 0);
-  Value key = iota(graph, {DType::I32, {1, s.keys}}, 1);
-  Value seen = le(key, query + static_cast<double>(s.keys - s.queries));
-  return mask ? logical_and(seen, mask) : seen;
+Value to_rank_4(Value v) {
+  Shape shape(static_cast<size_t>(4 - v.rank()), 1);
+  shape.insert(shape.end(), v.shape().begin(), v.shape().end());
+  return reshape(v, std::move(shape));
 }
 
-// The probabilities [B,H,Sq,Sk], wide; all 0 in a row that sees no key.
-Value probabilities(const Sizes& s, const AttentionAttrs& a, Value q, Value k, Value mask) {
-  Value scores = matmul(reshape(widen(q), s.grouped(s.width)), widen(k), false, true);
+// Which keys a query sees, as a bool of rank 4 that broadcasts to the scores; null: all of them.
+Value visible_keys(const Operands& in, const AttentionAttrs& a) {
+  Sizes s = in.sizes();
+  Graph& graph = in.q.graph();
+  Value visible;
+  auto both = [&](Value more) { visible = visible ? logical_and(visible, more) : more; };
+  Value key = iota(graph, {DType::I32, {1, 1, 1, s.keys}}, 3);
+  Value length;
+  if (in.option[kKvLength]) {
+    length = reshape(in.option[kKvLength], {s.batch, 1, 1, 1});
+    both(lt(key, length));
+  }
+  if (a.causal || a.window > 0) {
+    // The key that stands at the query's own place.
+    Value own = iota(graph, {DType::I32, {1, 1, s.queries, 1}}, 2);
+    own = length ? own + (length - static_cast<double>(s.queries))
+                 : own + static_cast<double>(s.keys - s.queries);
+    if (a.causal) both(le(key, own));
+    if (a.window > 0) {
+      auto reach = static_cast<double>(std::min<int64_t>(a.window, s.queries + s.keys));
+      both(gt(key, own - reach));
+      if (!a.causal) both(lt(key, own + reach));
+    }
+  }
+  if (in.option[kMask]) both(to_rank_4(in.option[kMask]));
+  return visible;
+}
+
+// Whether any element along `axis` holds; the axis stays.
+Value any_along(Value v, int64_t axis) {
+  return v.dim(axis) == 1 ? v : gt(max(cast(v, DType::F32), {axis}, true), 0.0);
+}
+
+// q, k, v and dy, wide, with zeros in the rows that take no part: the product of a weight of 0 and
+// a NaN there would be NaN.
+struct Rows {
+  Value q, k, v, dy;
+};
+Rows clean_rows(const Operands& in, const AttentionAttrs& a, Value visible, Value dy) {
+  Rows rows{widen(in.q), widen(in.k), widen(in.v), dy ? widen(dy) : Value()};
+  // With causal alone the last query sees every key, and each query its own.
+  Sizes s = in.sizes();
+  bool leaves_none =
+      in.option[kMask] || in.option[kKvLength] || a.window > 0 || (a.causal && s.queries > s.keys);
+  if (!visible || !leaves_none) return rows;
+  Value query_sees = any_along(visible, 3);
+  rows.q = where(query_sees, rows.q, 0.0);
+  if (dy) rows.dy = where(query_sees, rows.dy, 0.0);
+  Value key_seen = any_along(visible, 2);
+  if (int64_t heads = key_seen.dim(1); heads != 1 && heads != s.kv_heads) {
+    Shape split{key_seen.dim(0), s.kv_heads, heads / std::max<int64_t>(s.kv_heads, 1),
+                key_seen.dim(3)};
+    key_seen = any_along(reshape(key_seen, split), 2);
+  }
+  key_seen = reshape(key_seen, {key_seen.dim(0), key_seen.dim(1), key_seen.dim(3), 1});
+  rows.k = where(key_seen, rows.k, 0.0);
+  rows.v = where(key_seen, rows.v, 0.0);
+  return rows;
+}
+
+// What both directions compute: the rows without garbage, and the softmax of the scores.
+struct Softmax {
+  Rows rows;
+  Value p;           // the probabilities [B,H,Sq,Sk], wide; all 0 in a row that sees no key
+  Value saturation;  // tanh(score / softcap), where there is a softcap
+  Value lse;         // [B,H,Sq]
+};
+Softmax softmax_of(const Operands& in, const AttentionAttrs& a, Value dy = {}) {
+  Sizes s = in.sizes();
+  Value visible = visible_keys(in, a);
+  Softmax out;
+  out.rows = clean_rows(in, a, visible, dy);
+  Value scores = matmul(reshape(out.rows.q, s.grouped(s.width)), out.rows.k, false, true);
   scores = reshape(scores, s.scores()) * scale_of(a, s.width);
-  if (Value visible = visible_keys(q.graph(), s, a, mask)) scores = where(visible, scores, -kInf);
+  if (a.softcap > 0) {
+    out.saturation = tanh(scores / a.softcap);
+    scores = out.saturation * a.softcap;
+  }
+  if (in.option[kBias]) scores = scores + cast(to_rank_4(in.option[kBias]), scores.dtype());
+  if (visible) scores = where(visible, scores, -kInf);
   Value largest = max(scores, {3}, true);
   Value e = exp(scores - where(eq(largest, -kInf), 0.0, largest));
   Value total = sum(e, {3}, true);
-  return e / where(eq(total, 0.0), 1.0, total);
+  out.p = e / where(eq(total, 0.0), 1.0, total);
+  out.lse =
+      reshape(where(eq(total, 0.0), -kInf, largest + log(total)), {s.batch, s.heads, s.queries});
+  return out;
+}
+
+// `p`, or a cotangent of it, with the dropped elements 0.
+Value drop(Value p, const Operands& in, const AttentionAttrs& a) {
+  if (a.p == 0) return p;
+  DropoutAttrs attrs{a.p, a.site};
+  return build_op(p.graph(), "dropout", {p, in.option[kSeed], in.option[kStep], in.option[kOffset]},
+                  attrs, {})
+      .result();
 }
 
 double score_flops(const Op& op) {
@@ -174,61 +237,97 @@ double score_flops(const Op& op) {
   return 2.0 * static_cast<double>(num_elements(s.scores()));
 }
 
+// One trial's optional operands; the empty ones are left out.
+struct Extras {
+  std::optional<Shape> mask, bias;
+  bool kv_length = false;
+};
+
 std::vector<Sample> attention_samples(bool backward) {
   std::vector<Sample> samples;
-  auto add = [&](DType type, Sizes s, std::optional<Shape> mask, AttrMap attrs) {
+  auto add = [&](DType type, Sizes s, Extras extras, AttrMap attrs) {
+    bool drops = attrs.count("p") != 0, lse = attrs.count("lse") != 0;
     Sample one = sample_of({{type, {s.batch, s.heads, s.queries, s.width}},
                             {type, {s.batch, s.kv_heads, s.keys, s.width}},
                             {type, {s.batch, s.kv_heads, s.keys, s.value_width}}},
                            std::move(attrs));
+    auto option = [&](bool present, TensorType of) {
+      if (!present) one.absent.push_back(one.operands.size());
+      one.operands.push_back(std::move(of));
+    };
     if (backward) one.operands.push_back({type, {s.batch, s.heads, s.queries, s.value_width}});
-    if (!mask) one.absent.push_back(one.operands.size());
-    one.operands.push_back({DType::Bool, mask.value_or(Shape{})});
+    option(extras.mask.has_value(), {DType::Bool, extras.mask.value_or(Shape{})});
+    option(extras.bias.has_value(), {DType::F32, extras.bias.value_or(Shape{})});
+    option(extras.kv_length, {DType::I32, {s.batch}});
+    option(drops, {DType::U32, {2}});
+    option(drops, {DType::U32, {}});
+    option(drops, {DType::I64, {}});
+    if (backward) option(lse, {DType::F32, {s.batch, s.heads, s.queries}});
     one.low = -1;
     one.high = 1;
     samples.push_back(std::move(one));
   };
   const DType f = DType::F32;
+  const int64_t window = 2;
   AttrMap causal{{"causal", true}};
   add(f, {1, 1, 1, 3, 3, 4, 4}, {}, {});
   add(f, {2, 4, 2, 3, 5, 2, 3}, {}, {{"scale", 0.3}});
   add(f, {1, 2, 1, 3, 5, 2, 2}, {}, causal);
   add(f, {1, 2, 2, 5, 3, 2, 2}, {}, causal);
-  add(f, {2, 2, 1, 3, 4, 2, 2}, Shape{2, 1, 3, 4}, {});
-  add(f, {2, 2, 2, 4, 4, 2, 2}, Shape{4, 4}, causal);
+  add(f, {2, 2, 1, 3, 4, 2, 2}, {Shape{2, 1, 3, 4}, {}, false}, {});
+  add(f, {2, 2, 2, 4, 4, 2, 2}, {Shape{4, 4}, {}, false}, causal);
   add(f, {1, 1, 1, 2, 0, 2, 2}, {}, {});
   add(f, {1, 2, 1, 0, 3, 2, 2}, {}, causal);
-  add(DType::BF16, {1, 2, 1, 3, 4, 4, 2}, Shape{3, 4}, {});
+  add(f, {1, 1, 1, 5, 5, 2, 2}, {}, {{"causal", true}, {"window", window}});
+  add(f, {1, 2, 1, 4, 5, 2, 2}, {}, {{"window", window}, {"softcap", 1.5}});
+  add(f, {2, 2, 1, 3, 4, 2, 2}, {{}, Shape{1, 2, 1, 4}, false}, {{"softcap", 2.0}});
+  add(f, {2, 2, 2, 3, 3, 2, 2}, {Shape{2, 1, 1, 3}, Shape{3, 3}, false}, {{"lse", true}});
+  add(f, {2, 2, 1, 2, 4, 2, 2}, {{}, {}, true}, {{"causal", true}, {"lse", true}});
+  add(f, {1, 2, 1, 3, 4, 2, 2}, {}, {{"p", 0.3}, {"site", int64_t{5}}});
+  add(DType::BF16, {1, 2, 1, 3, 4, 4, 2}, {Shape{3, 4}, {}, false}, {});
   return samples;
 }
 
 struct Attention {
   static constexpr std::string_view name = "attention";
   static constexpr std::string_view doc =
-      "softmax(scale q k^T) v on [B,H,S,D], causal aligned at the bottom right; grouped key heads";
-  static constexpr std::array operands{required("q"), required("k"), required("v"),
-                                       optional("mask")};
+      "softmax(scale q k^T) v on [B,H,S,D] (Vaswani et al., 2017), causal aligned at the bottom "
+      "right; grouped key heads, window, softcap, mask, bias, lengths, dropout; with lse also the "
+      "log-sum-exp of each row";
+  static constexpr std::array operands{required("q"),    required("k"),    required("v"),
+                                       optional("mask"), optional("bias"), optional("kv_length"),
+                                       optional("seed"), optional("step"), optional("offset")};
   static constexpr OpKind kind = OpKind::Composite;
   using Attrs = AttentionAttrs;
 
   static Inferred infer(const InferContext& c) {
-    if (auto refused = check_attention(c, 3)) return *refused;
-    Shape result = c.shape(0);
-    result[3] = c.shape(2)[3];
-    return std::vector{TensorType{c.type(0).dtype, std::move(result)}};
+    if (auto refused = check_attention(c, kForwardOptions)) return *refused;
+    std::vector results{output_type(c)};
+    if (c.attrs<Attrs>().lse) results.push_back(row_type(c));
+    return results;
   }
   static std::vector<Value> expand(const Op& op) {
-    Value q = op.operand(0), k = op.operand(1), v = op.operand(2);
-    Sizes s = sizes_of(q.shape(), k.shape(), v.shape());
-    Value p = probabilities(s, op.attrs<AttentionAttrs>(), q, k, op.operand(3));
-    Value y = matmul(reshape(p, s.grouped(s.keys)), widen(v));
-    return {cast(reshape(y, op.result().shape()), q.dtype())};
+    Operands in(op, kForwardOptions);
+    const auto& a = op.attrs<Attrs>();
+    Sizes s = in.sizes();
+    Softmax softmax = softmax_of(in, a);
+    Value p = drop(softmax.p, in, a);
+    Value y = matmul(reshape(p, s.grouped(s.keys)), softmax.rows.v);
+    std::vector<Value> results{cast(reshape(y, op.result().shape()), in.q.dtype())};
+    if (a.lse) results.push_back(softmax.lse);
+    return results;
   }
   static Grads vjp(const VjpContext& c) {
-    auto g = attention_backward(c.operand(0), c.operand(1), c.operand(2), c.grad(), c.operand(3),
-                                c.attrs<AttentionAttrs>());
+    const auto& a = c.attrs<Attrs>();
+    AttentionOperands in;
+    Value* slots[] = {&in.q,         &in.k,    &in.v,    &in.mask,  &in.bias,
+                      &in.kv_length, &in.seed, &in.step, &in.offset};
+    for (size_t i = 0; i < std::size(slots); ++i) *slots[i] = c.operand(i);
+    Value dy = c.grad() ? c.grad() : full_like(c.result(), 0.0);
+    auto g = attention_backward(in, dy, a.lse ? c.grad(1) : Value(), a);
     Grads grads{g.dq, g.dk, g.dv};
-    grads.resize(c.op().operands().size());  // none for a mask
+    grads.resize(c.op().operands().size());
+    if (in.bias) grads[kForwardOptions + kBias] = g.dbias;
     return grads;
   }
   static Cost cost(const Op& op) {
@@ -242,38 +341,58 @@ struct Attention {
 struct AttentionBackward {
   static constexpr std::string_view name = "attention_backward";
   static constexpr std::string_view doc =
-      "cotangents of q, k and v of attention; the probabilities are recomputed";
-  static constexpr std::array operands{required("q"), required("k"), required("v"), required("dy"),
-                                       optional("mask")};
+      "cotangents of q, k, v and, where given, bias of attention; the probabilities are recomputed";
+  static constexpr std::array operands{required("q"),         required("k"),    required("v"),
+                                       required("dy"),        optional("mask"), optional("bias"),
+                                       optional("kv_length"), optional("seed"), optional("step"),
+                                       optional("offset"),    optional("dlse")};
   static constexpr OpKind kind = OpKind::Composite;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   using Attrs = AttentionAttrs;
+  static constexpr size_t kDlse = kBackwardOptions + kOptions;
 
   static Inferred infer(const InferContext& c) {
-    if (auto refused = check_attention(c, 4)) return *refused;
-    Shape result = c.shape(0);
-    result[3] = c.shape(2)[3];
-    if (c.type(3) != TensorType{c.type(0).dtype, result})
-      return c.error("{} must have shape {} and the dtype of {}", c.describe(3), to_string(result),
-                     c.describe(0));
-    return std::vector{c.type(0), c.type(1), c.type(2)};
+    if (auto refused = check_attention(c, kBackwardOptions)) return *refused;
+    if (TensorType y = output_type(c); c.type(3) != y)
+      return c.error("{} must be {}", c.describe(3), y.str());
+    if (c.has(kDlse) && c.type(kDlse) != row_type(c))
+      return c.error("{} must be {}", c.describe(kDlse), row_type(c).str());
+    std::vector results{c.type(0), c.type(1), c.type(2)};
+    if (c.has(kBackwardOptions + kBias)) results.push_back(c.type(kBackwardOptions + kBias));
+    return results;
   }
   static std::vector<Value> expand(const Op& op) {
-    Value q = op.operand(0), k = op.operand(1), v = op.operand(2);
-    const auto& a = op.attrs<AttentionAttrs>();
-    Sizes s = sizes_of(q.shape(), k.shape(), v.shape());
-    Value p = probabilities(s, a, q, k, op.operand(4));
-    Value dy = reshape(widen(op.operand(3)), s.grouped(s.value_width));
-    Value dp = reshape(matmul(dy, widen(v), false, true), s.scores());
+    Operands in(op, kBackwardOptions);
+    const auto& a = op.attrs<Attrs>();
+    Sizes s = in.sizes();
+    Softmax softmax = softmax_of(in, a, op.operand(3));
+    const Rows& rows = softmax.rows;
+    Value p = softmax.p, dy = reshape(rows.dy, s.grouped(s.value_width));
+    Value dp = drop(reshape(matmul(dy, rows.v, false, true), s.scores()), in, a);
     // Sums over the query heads of a group are part of the products.
-    Value dv = matmul(reshape(p, s.grouped(s.keys)), dy, true, false);
+    Value dv = matmul(reshape(drop(p, in, a), s.grouped(s.keys)), dy, true, false);
     // grad_mul: what no query sees counts nothing, whatever v holds there.
-    Value inner = sum(grad_mul(p, dp), {3}, true);
-    Value ds = grad_mul(p, dp - inner) * scale_of(a, s.width);
-    ds = reshape(ds, s.grouped(s.keys));
-    Value dq = reshape(matmul(ds, widen(k)), q.shape());
-    Value dk = matmul(ds, reshape(widen(q), s.grouped(s.width)), true, false);
-    return {cast(dq, q.dtype()), cast(dk, k.dtype()), cast(dv, v.dtype())};
+    Value change = dp - sum(grad_mul(p, dp), {3}, true);
+    if (Value dlse = op.operand(kDlse))
+      change = change + reshape(dlse, {s.batch, s.heads, s.queries, 1});
+    Value ds = grad_mul(p, change);
+    std::vector<Value> results;
+    Value bias = in.option[kBias], dbias;
+    if (bias) {
+      std::vector<int64_t> axes;
+      Shape wide = to_rank_4(bias).shape(), scores = s.scores();
+      for (size_t i = 0; i < 4; ++i)
+        if (wide[i] != scores[i]) axes.push_back(static_cast<int64_t>(i));
+      dbias = axes.empty() ? ds : sum(ds, axes, true);
+      dbias = cast(reshape(dbias, bias.shape()), bias.dtype());
+    }
+    if (softmax.saturation) ds = ds * (1.0 - square(softmax.saturation));
+    ds = reshape(ds * scale_of(a, s.width), s.grouped(s.keys));
+    Value dq = reshape(matmul(ds, rows.k), in.q.shape());
+    Value dk = matmul(ds, reshape(rows.q, s.grouped(s.width)), true, false);
+    results = {cast(dq, in.q.dtype()), cast(dk, in.k.dtype()), cast(dv, in.v.dtype())};
+    if (bias) results.push_back(dbias);
+    return results;
   }
   static Cost cost(const Op& op) {
     Cost cost = Cost::bytes_moved(op);
@@ -284,25 +403,35 @@ struct AttentionBackward {
   static std::vector<Sample> samples() { return attention_samples(true); }
 };
 
+std::vector<Value> operands_of(const AttentionOperands& in, std::optional<Value> dy) {
+  std::vector<Value> list{in.q, in.k, in.v};
+  if (dy) list.push_back(*dy);
+  for (Value v : {in.mask, in.bias, in.kv_length, in.seed, in.step, in.offset}) list.push_back(v);
+  return list;
+}
+
 }  // namespace
 
-Value rope(Value x, Value offset, RopeAttrs attrs, SourceLocation loc) {
-  Graph& graph = detail::graph_of("rope", "x", x, loc);
-  return build_op(graph, "rope", {x, offset}, std::move(attrs), std::move(loc)).result();
+AttentionResult attention(const AttentionOperands& in, AttentionAttrs attrs, SourceLocation loc) {
+  Graph& graph = detail::graph_of("attention", "q", in.q, loc);
+  if (attrs.p != 0) attrs.site = graph.module().next_random_site++;
+  Op& op = build_op(graph, "attention", operands_of(in, {}), attrs, std::move(loc));
+  return {op.result(0), attrs.lse ? op.result(1) : Value()};
 }
 Value attention(Value q, Value k, Value v, Value mask, AttentionAttrs attrs, SourceLocation loc) {
-  Graph& graph = detail::graph_of("attention", "q", q, loc);
-  return build_op(graph, "attention", {q, k, v, mask}, attrs, std::move(loc)).result();
+  return attention({q, k, v, mask}, attrs, std::move(loc)).y;
 }
-AttentionGrads attention_backward(Value q, Value k, Value v, Value dy, Value mask,
+AttentionGrads attention_backward(const AttentionOperands& in, Value dy, Value dlse,
                                   AttentionAttrs attrs, SourceLocation loc) {
-  Graph& graph = detail::graph_of("attention_backward", "q", q, loc);
-  Op& op = build_op(graph, "attention_backward", {q, k, v, dy, mask}, attrs, std::move(loc));
-  return {op.result(0), op.result(1), op.result(2)};
+  Graph& graph = detail::graph_of("attention_backward", "q", in.q, loc);
+  std::vector<Value> operands = operands_of(in, dy);
+  operands.push_back(dlse);
+  Op& op = build_op(graph, "attention_backward", std::move(operands), attrs, std::move(loc));
+  return {op.result(0), op.result(1), op.result(2), in.bias ? op.result(3) : Value()};
 }
 
 void register_attention(OpRegistry& r) {
-  r.add<Rope>();
+  register_rope(r);
   r.add<Attention>();
   r.add<AttentionBackward>();
 }

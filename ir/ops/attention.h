@@ -19,11 +19,23 @@ struct RopeAttrs {
 struct AttentionAttrs {
   bool causal = false;
   double scale = 0;
+  int64_t window = 0;
+  double softcap = 0;
+  double p = 0;
+  int64_t site = 0;
+  bool lse = false;
   static constexpr auto fields() {
     return std::tuple{
         field("causal", &AttentionAttrs::causal,
               "a query sees keys up to its own place, aligned at the bottom right"),
-        field("scale", &AttentionAttrs::scale, "factor of the scores; 0 means 1/sqrt(D)")};
+        field("scale", &AttentionAttrs::scale, "factor of the scores; 0 means 1/sqrt(D)"),
+        field("window", &AttentionAttrs::window,
+              "a query sees keys less than this far from its own place; 0 means all"),
+        field("softcap", &AttentionAttrs::softcap,
+              "scores become softcap tanh(score / softcap); 0 means none"),
+        field("p", &AttentionAttrs::p, "the share of probabilities that dropout makes 0"),
+        field("site", &AttentionAttrs::site, "tells apart the random ops of a module"),
+        field("lse", &AttentionAttrs::lse, "a second result: log-sum-exp of each row's scores")};
   }
 };
 
@@ -33,16 +45,34 @@ struct AttentionAttrs {
 Value rope(Value x, Value offset, RopeAttrs attrs = {},
            SourceLocation loc = SourceLocation::here());
 
-// softmax(scale * q k^T) v for q [B,H,Sq,D], k [B,Hkv,Sk,D], v [B,Hkv,Sk,Dv]; Hkv divides H, and
-// each key head serves H/Hkv neighbouring query heads. `mask` (bool, broadcast to [B,H,Sq,Sk]) is
-// true where a key is visible. A row that sees no key gives 0, and gradients 0.
+struct AttentionOperands {
+  Value q, k, v;             // [B,H,Sq,D], [B,Hkv,Sk,D], [B,Hkv,Sk,Dv]
+  Value mask;                // bool, broadcast to [B,H,Sq,Sk]: true where a key is visible
+  Value bias;                // float, broadcast likewise: added to the scores (ALiBi and others)
+  Value kv_length;           // i32[B]: how many keys of each sequence count
+  Value seed, step, offset;  // of dropout, where p is not 0
+};
+struct AttentionResult {
+  Value y;    // [B,H,Sq,Dv], of q's dtype
+  Value lse;  // [B,H,Sq], f32 (f64 for f64), -inf in a row that sees no key; null unless asked for
+};
+// softmax(scores) v; Hkv divides H, and each key head serves H/Hkv neighbouring query heads. The
+// scores are scale q k^T, then softcap, then + bias. Query i stands at the place of key
+// i + length - Sq, length being kv_length or Sk: from there causal and window count. Dropout acts
+// on the probabilities, elements of [B,H,Sq,Sk], at a site of its own. A row that sees no key
+// gives 0, and gradients 0; what rows of q, k and v hold that take no part has no effect.
+AttentionResult attention(const AttentionOperands& operands, AttentionAttrs attrs = {},
+                          SourceLocation loc = SourceLocation::here());
 Value attention(Value q, Value k, Value v, Value mask = {}, AttentionAttrs attrs = {},
                 SourceLocation loc = SourceLocation::here());
+
 struct AttentionGrads {
   Value dq, dk, dv;
+  Value dbias;  // null where there is no bias
 };
-// Cotangents of q, k and v; the probabilities are recomputed.
-AttentionGrads attention_backward(Value q, Value k, Value v, Value dy, Value mask = {},
+// Cotangents of attention's operands from those of its results (dlse may be null); the
+// probabilities are recomputed. `attrs.site` is the forward op's.
+AttentionGrads attention_backward(const AttentionOperands& operands, Value dy, Value dlse,
                                   AttentionAttrs attrs = {},
                                   SourceLocation loc = SourceLocation::here());
 

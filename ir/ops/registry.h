@@ -13,7 +13,8 @@ void register_reduce_composites(OpRegistry& r);  // mean, norm, logsumexp; part 
 void register_contract(OpRegistry& r);           // matmul
 void register_embedding(OpRegistry& r);          // embedding and its gradient, check_index
 void register_normalization(OpRegistry& r);      // softmax, log_softmax, layer_norm, rms_norm
-void register_attention(OpRegistry& r);          // rope, attention
+void register_rope(OpRegistry& r);               // rope; part of register_attention
+void register_attention(OpRegistry& r);          // attention
 void register_loss(OpRegistry& r);               // cross_entropy
 void register_random(OpRegistry& r);             // random_uniform, random_normal, dropout
 void register_optimizer(OpRegistry& r);          // adamw
