@@ -44,6 +44,13 @@ target_include_directories(sinter_xxhash SYSTEM INTERFACE ${SINTER_XXHASH_INCLUD
 target_link_libraries(sinter_xxhash INTERFACE ${SINTER_XXHASH_LIBRARY})
 add_library(sinter::xxhash ALIAS sinter_xxhash)
 
+find_path(SINTER_ZLIB_INCLUDE zlib.h REQUIRED)
+sinter_find_library(SINTER_ZLIB_LIBRARY z)
+add_library(sinter_zlib INTERFACE)
+target_include_directories(sinter_zlib SYSTEM INTERFACE ${SINTER_ZLIB_INCLUDE})
+target_link_libraries(sinter_zlib INTERFACE ${SINTER_ZLIB_LIBRARY})
+add_library(sinter::zlib ALIAS sinter_zlib)
+
 find_path(SINTER_CBLAS_INCLUDE cblas.h
   PATH_SUFFIXES openblas-pthread ${CMAKE_LIBRARY_ARCHITECTURE}
     ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread openblas REQUIRED)
@@ -85,4 +92,4 @@ if(SINTER_CUDA)
     message(STATUS "CUDA backend: off, no cuda.h, nvrtc.h and cublasLt.h")
   endif()
 endif()
-mark_as_advanced(SINTER_XXHASH_INCLUDE SINTER_CBLAS_INCLUDE)
+mark_as_advanced(SINTER_XXHASH_INCLUDE SINTER_ZLIB_INCLUDE SINTER_CBLAS_INCLUDE)

@@ -27,8 +27,22 @@ nlohmann/json.hpp nlohmann-json3-dev
 CLI/CLI.hpp libcli11-dev
 doctest/doctest.h doctest-dev
 xxhash.h libxxhash-dev
+zlib.h zlib1g-dev
 cblas.h libopenblas-dev
 LIST
+}
+
+# FILE PACKAGE: data of a test that is skipped without it.
+setup_data() {
+  cat <<'LIST'
+share/datasets/fashion-mnist/train-images-idx3-ubyte.gz dataset-fashion-mnist
+LIST
+}
+
+# Of the packages on standard input those that must be there: for the lack of the others a check is
+# skipped and nobody refused.
+setup_required() {
+  grep -vxE 'clang-format-14|dataset-fashion-mnist' || true
 }
 
 # Where FileCheck is, under any of the names that distributions give it.
@@ -67,6 +81,12 @@ setup_missing() {
     setup_have_program "$program" || echo "$package"
   done < <(setup_programs)
 
+  if [[ $1 != build ]]; then
+    while read -r program package; do
+      [[ -e ${SETUP_DATA_ROOT:-/usr}/$program ]] || echo "$package"
+    done < <(setup_data)
+  fi
+
   # One run of the preprocessor answers for all headers. Without a compiler none can be found out.
   local found=
   if command -v c++ >/dev/null; then
@@ -85,7 +105,7 @@ setup_missing() {
 }
 
 # The names that this release has for packages whose name carries a version; nothing for one that
-# it does not have. The format check is then skipped, everything else is needed.
+# it does not have, where a check is skipped for it.
 setup_resolve() {
   local package
   while read -r package; do
@@ -94,7 +114,9 @@ setup_resolve() {
         apt-cache pkgnames llvm- | grep -E '^llvm-(1[4-9]|20)-tools$' | sort -V | head -1 |
           grep . || echo llvm
         ;;
-      clang-format-14) apt-cache pkgnames clang-format-14 | grep -x clang-format-14 || true ;;
+      clang-format-14 | dataset-fashion-mnist)
+        apt-cache pkgnames "$package" | grep -x "$package" || true
+        ;;
       *) echo "$package" ;;
     esac
   done
@@ -120,8 +142,8 @@ setup_install() {
   [[ -n $missing ]] || return 0
 
   if ! command -v apt-get >/dev/null; then
-    # Only the format check can do without its tool.
-    [[ $missing == clang-format-14 ]] && return 0
+    missing=$(setup_required <<<"$missing")
+    [[ -n $missing ]] || return 0
     echo "sinter needs what Debian calls: ${missing//$'\n'/ }" >&2
     exit 1
   fi
@@ -133,6 +155,7 @@ setup_install() {
     packages=$(setup_resolve <<<"$missing")
     [[ -n $packages ]] || return 0
     echo "sudo apt-get install -y --no-install-recommends ${packages//$'\n'/ }" >&2
+    [[ -n $(setup_required <<<"$missing") ]] || return 0
     exit 1
   fi
 
@@ -144,10 +167,11 @@ setup_install() {
   if ! "${as_root[@]}" DEBIAN_FRONTEND=noninteractive \
       apt-get -qq install -y --no-install-recommends $packages >/dev/null; then
     echo "apt-get could not install: ${packages//$'\n'/ }" >&2
+    [[ -n $(setup_required <<<"$missing") ]] || return 0
     exit 1
   fi
   hash -r
-  missing=$(setup_missing "$1" | grep -v '^clang-format-14$' || true)
+  missing=$(setup_missing "$1" | setup_required)
   if [[ -n $missing ]]; then
     echo "still missing after the install: ${missing//$'\n'/ }" >&2
     exit 1

@@ -100,6 +100,10 @@ function(sinter_rule_tests)
   sinter_add_test(rules/filecheck_runner COMMAND ${CMAKE_SOURCE_DIR}/tests/filecheck_runner.sh
     ${CMAKE_BINARY_DIR})
   sinter_add_test(rules/setup COMMAND ${CMAKE_SOURCE_DIR}/tests/setup.sh)
+  if(TARGET fashion_mnist)
+    sinter_add_test(examples/fashion_mnist COMMAND ${CMAKE_SOURCE_DIR}/tests/fashion_mnist.sh
+      ${CMAKE_BINARY_DIR})
+  endif()
   if(TARGET sinter-opt)
     sinter_add_test(rules/pass_tests COMMAND ${CMAKE_SOURCE_DIR}/tests/pass_tests.sh
       ${CMAKE_BINARY_DIR})

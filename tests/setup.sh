@@ -5,7 +5,10 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 machine=$(mktemp -d)
 trap 'rm -rf "$machine"' EXIT
-export LOG=$machine/log SETUP_LLVM_ROOT=$machine
+export LOG=$machine/log SETUP_LLVM_ROOT=$machine SETUP_DATA_ROOT=$machine
+mkdir -p "$machine/share/datasets/fashion-mnist"
+images=$machine/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
+touch "$images"
 
 # A machine with the named programs beside the basic ones; apt-get and sudo are ours.
 fresh() {
@@ -53,7 +56,7 @@ done
 chmod +x "'$machine'"/bin/*'
 # A compiler that finds every header.
 compiler='sed -n "s/^found/found/p"'
-cache='printf "llvm-18-tools\nllvm-14-tools\nllvm-14-dev\n"'
+cache='printf "llvm-18-tools\nllvm-14-tools\nllvm-14-dev\ndataset-fashion-mnist\n"'
 tools=(chmod rm)
 
 fresh "${tools[@]}"
@@ -97,6 +100,16 @@ fake apt-get :
 expect 1 '^still missing after the install: cmake$' build
 fake apt-get 'exit 100'
 expect 1 '^apt-get could not install: cmake$' build
+
+# Data that one test needs is asked for, but nobody is refused for its lack.
+rm "$images"
+fake cmake :
+expect 0 '^apt-get could not install: dataset-fashion-mnist$' test
+expect 0 '' build
+fake id 'echo 1000'
+expect 0 '^sudo apt-get install -y --no-install-recommends dataset-fashion-mnist$' test
+fake id 'echo 0'
+rm "$machine/bin/cmake"
 
 # No apt: the packages are named. No compiler: its headers count as missing too.
 rm "$machine/bin/apt-get" "$machine/bin/c++"
