@@ -77,6 +77,7 @@ const OpRegistry& OpRegistry::get() {
     register_arithmetic(*r);
     register_activation(*r);
     register_view(*r);
+    register_shape(*r);
     register_reduce(*r);
     register_contract(*r);
     register_embedding(*r);

@@ -21,5 +21,6 @@
 #include <sinter/ir/ops/random.h>
 #include <sinter/ir/ops/reduce.h>
 #include <sinter/ir/ops/reduce_composite.h>
+#include <sinter/ir/ops/shape.h>
 #include <sinter/ir/ops/source.h>
 #include <sinter/ir/ops/view.h>

@@ -8,6 +8,7 @@ void register_source(OpRegistry& r);             // full, iota
 void register_arithmetic(OpRegistry& r);         // add … where, cast
 void register_activation(OpRegistry& r);         // relu, silu, gelu, …
 void register_view(OpRegistry& r);               // broadcast, reshape, permute, slice, concat, pad
+void register_shape(OpRegistry& r);              // squeeze … one_hot
 void register_reduce(OpRegistry& r);             // sum, max, min and the composites
 void register_reduce_composites(OpRegistry& r);  // mean, norm, logsumexp; part of register_reduce
 void register_contract(OpRegistry& r);           // matmul
