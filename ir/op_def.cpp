@@ -58,6 +58,19 @@ Cost Cost::bytes_moved(const Op& op, double flops_per_element) {
   return cost;
 }
 
+void set_jvp(OpDef& def, Jvp answer) {
+  def.jvp_answer = answer;
+  if (answer == Jvp::linear) def.jvp = &detail::linear_jvp;
+  if (answer == Jvp::none) def.jvp = &detail::zero_jvp;
+}
+
+void set_batch(OpDef& def, Batch answer) {
+  def.batch_answer = answer;
+  if (answer == Batch::shift_axes) def.batch = &detail::shift_axes;
+  if (answer == Batch::shift_reduced_axes) def.batch = &detail::shift_reduced_axes;
+  if (answer == Batch::unroll) def.batch = &detail::unroll;
+}
+
 // ---- Registry
 
 struct OpRegistry::Impl {

@@ -6,6 +6,7 @@
 // compile, and a refusal carries its reason. The registry holds one OpDef per op.
 
 #include <sinter/ir/body.h>
+#include <sinter/ir/derivative.h>
 #include <sinter/ir/graph.h>
 #include <sinter/ir/scalar.h>
 
@@ -89,39 +90,6 @@ std::optional<int64_t> normalize_axis(int64_t axis, int64_t rank);
 // Sorted, without repeats; nullopt when one is out of range or named twice.
 std::optional<std::vector<int64_t>> normalize_axes(const std::vector<int64_t>& axes, int64_t rank);
 
-// An op under differentiation: builds ops at the graph's insertion point.
-class VjpContext {
- public:
-  VjpContext(const Op& op, std::vector<Value> grads, std::vector<bool> needed)
-      : op_(op), grads_(std::move(grads)), needed_(std::move(needed)) {}
-  const Op& op() const { return op_; }
-  Value operand(size_t i) const { return op_.operand(i); }
-  Value result(size_t i = 0) const { return op_.result(i); }
-  // The cotangent of a result; null when nothing depends on that result.
-  Value grad(size_t i = 0) const { return grads_[i]; }
-  // Whether the gradient of operand i is wanted; others may be left null.
-  bool needs(size_t i) const { return i < needed_.size() && needed_[i]; }
-  template <typename T>
-  const T& attrs() const {
-    return op_.attrs<T>();
-  }
-
- private:
-  const Op& op_;
-  std::vector<Value> grads_;
-  std::vector<bool> needed_;
-};
-
-// One gradient per operand; null where there is none (integers, or not needed).
-using Grads = std::vector<Value>;
-
-// Why an op has no derivative rule of its own.
-struct NonDifferentiable {
-  std::string_view reason;
-};
-// The refusal of an op whose derivative is that of its expansion.
-inline constexpr NonDifferentiable kThroughExpansion{"differentiated through its expansion"};
-
 // Work per execution. FLOPs count a multiply-add as two.
 struct Cost {
   double flops = 0;
@@ -166,6 +134,14 @@ struct OpDef {
   std::function<Inferred(const InferContext&)> infer;
   std::function<Grads(const VjpContext&)> vjp;  // null: refused for `vjp_refusal`
   std::string vjp_refusal;
+  // Null: done by the pass as `jvp_answer` says, and without one refused for `jvp_refusal`.
+  std::function<std::vector<Value>(const JvpContext&)> jvp;
+  std::optional<Jvp> jvp_answer;
+  std::string jvp_refusal;
+  // Null: through the expansion if `batch_answer` says so, else refused for `batch_refusal`.
+  std::function<Batched(const BatchContext&)> batch;
+  std::optional<Batch> batch_answer;
+  std::string batch_refusal;
   std::function<Cost(const Op&)> cost;
   std::function<std::vector<Sample>()> samples;
 
@@ -187,6 +163,10 @@ struct OpDef {
 //   name, doc, operands (array of OperandSpec), kind, Attrs,
 //   infer(const InferContext&) -> Inferred
 //   vjp(const VjpContext&) -> Grads, or `static constexpr NonDifferentiable vjp{"reason"}`
+//   jvp(const JvpContext&) -> std::vector<Value>, or `static constexpr auto jvp = Jvp::…`, or a
+//   NonDifferentiable likewise
+//   batch(const BatchContext&) -> Batched, or `static constexpr auto batch = Batch::…`, or
+//   `static constexpr Unbatchable batch{"reason"}`
 //   cost(const Op&) -> Cost, samples() -> std::vector<Sample>
 //   and as its meaning either expand(const Op&) -> std::vector<Value> (builds at the insertion
 //   point), or evaluate(EvaluateContext&) with, unless kind is Contract or Opaque,
@@ -197,6 +177,26 @@ concept HasVjp = requires(const VjpContext& c) {
 }
 || requires {
   { T::vjp } -> std::convertible_to<NonDifferentiable>;
+};
+template <typename T>
+concept HasJvpRule = requires(const JvpContext& c) {
+  { T::jvp(c) } -> std::same_as<std::vector<Value>>;
+};
+template <typename T>
+concept HasJvp = HasJvpRule<T> || requires {
+  { T::jvp } -> std::convertible_to<Jvp>;
+} || requires {
+  { T::jvp } -> std::convertible_to<NonDifferentiable>;
+};
+template <typename T>
+concept HasBatchRule = requires(const BatchContext& c) {
+  { T::batch(c) } -> std::same_as<Batched>;
+};
+template <typename T>
+concept HasBatch = HasBatchRule<T> || requires {
+  { T::batch } -> std::convertible_to<Batch>;
+} || requires {
+  { T::batch } -> std::convertible_to<Unbatchable>;
 };
 template <typename T>
 concept HasExpand = requires(const Op& op) {
@@ -225,7 +225,11 @@ concept OpStruct = requires(const InferContext& i, const Op& op) {
   { T::cost(op) } -> std::same_as<Cost>;
   { T::samples() } -> std::same_as<std::vector<Sample>>;
 }
-&&HasVjp<T>&& HasMeaning<T>;
+&&HasVjp<T>&& HasJvp<T>&& HasBatch<T>&& HasMeaning<T>;
+
+// The stock answers of an op to forward mode and batching, as its definition holds them.
+void set_jvp(OpDef& def, Jvp answer);
+void set_batch(OpDef& def, Batch answer);
 
 template <OpStruct T>
 OpDef make_def() {
@@ -240,6 +244,25 @@ OpDef make_def() {
     def.vjp = &T::vjp;
   else
     def.vjp_refusal = NonDifferentiable(T::vjp).reason;
+  if constexpr (HasJvpRule<T>) {
+    def.jvp = &T::jvp;
+  } else if constexpr (requires { Jvp(T::jvp); }) {
+    static_assert(T::jvp != Jvp::through_expand || HasExpand<T>, "the op has no expansion");
+    static_assert(
+        T::jvp != Jvp::through_vjp || requires(const VjpContext& c) { T::vjp(c); },
+        "the op has no VJP rule");
+    set_jvp(def, T::jvp);
+  } else {
+    def.jvp_refusal = NonDifferentiable(T::jvp).reason;
+  }
+  if constexpr (HasBatchRule<T>) {
+    def.batch = &T::batch;
+  } else if constexpr (requires { Batch(T::batch); }) {
+    static_assert(T::batch != Batch::through_expand || HasExpand<T>, "the op has no expansion");
+    set_batch(def, T::batch);
+  } else {
+    def.batch_refusal = Unbatchable(T::batch).reason;
+  }
   def.cost = &T::cost;
   def.samples = &T::samples;
   if constexpr (HasExpand<T>) def.expand = [](Graph&, const Op& op) { return T::expand(op); };

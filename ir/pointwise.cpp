@@ -70,6 +70,12 @@ PointwiseBuilder& PointwiseBuilder::not_differentiable(std::string_view reason) 
 PointwiseBuilder& PointwiseBuilder::vjp(std::function<Grads(const VjpContext&)> rule) {
   return vjp_ = std::move(rule), *this;
 }
+PointwiseBuilder& PointwiseBuilder::jvp(std::function<std::vector<Value>(const JvpContext&)> rule) {
+  return jvp_ = std::move(rule), *this;
+}
+PointwiseBuilder& PointwiseBuilder::jvp(Jvp answer) {
+  return jvp_answer_ = answer, *this;
+}
 PointwiseBuilder& PointwiseBuilder::flops(double n) {
   return flops_ = n, *this;
 }
@@ -174,49 +180,66 @@ std::optional<OpDef> PointwiseBuilder::derivative(size_t i) const {
   return d.build();
 }
 
+PointwiseBuilder::Partially PointwiseBuilder::partial_of(const Op& op, size_t i) const {
+  ScalarBuilder b;
+  std::vector<Expr> x;
+  for (Value v : op.operands()) x.push_back(b.param(compute_type(v.dtype())));
+  Expr y = b.param(compute_type(op.result().dtype()));
+  Expr d = slope(i, x, y, op.raw_attrs().get());
+  if (!d.valid()) return {};
+  const ExprNode& n = d.get();
+  if (n.fn == Fn::Literal) return {n.literal.f, {}};
+  if (n.fn == Fn::Param) {
+    auto k = static_cast<size_t>(n.param);
+    return {0, k < op.operands().size() ? op.operand(k) : op.result()};
+  }
+  const OpDef& def = OpRegistry::get().at(fmt::format("{}_d{}", name_, i));
+  OpInit init;
+  init.attrs = op.raw_attrs();
+  for (const OperandSpec& spec : def.operands) {
+    auto at = std::find(operands_.begin(), operands_.end(), spec.name);
+    init.operands.push_back(at == operands_.end()
+                                ? op.result()
+                                : op.operand(static_cast<size_t>(at - operands_.begin())));
+  }
+  init.loc = op.loc();
+  return {0, op.graph().create(def, std::move(init)).result()};
+}
+
+namespace {
+
+// A cotangent or tangent times a partial; null for 0.
+Value times(Value t, double constant, Value partial) {
+  if (partial) return grad_mul(t, partial);
+  if (constant == 0.0) return {};
+  if (constant == 1.0) return t;
+  if (constant == -1.0) return neg(t);
+  return mul(t, full_like(t, constant));
+}
+
+}  // namespace
+
 Grads PointwiseBuilder::generic_vjp(const VjpContext& c) const {
   Value dy = c.grad();
-  const Op& op = c.op();
-  Grads grads(op.operands().size());
+  Grads grads(c.op().operands().size());
   if (!dy || !is_float(dy.dtype())) return grads;
   for (size_t i = 0; i < grads.size(); ++i) {
-    if (!c.needs(i) || !is_float(op.operand(i).dtype())) continue;
-    ScalarBuilder b;
-    std::vector<Expr> x;
-    for (Value v : op.operands()) x.push_back(b.param(compute_type(v.dtype())));
-    Expr y = b.param(compute_type(dy.dtype()));
-    Expr d = slope(i, x, y, op.raw_attrs().get());
-    if (!d.valid()) continue;
-    const ExprNode& n = d.get();
-    if (n.fn == Fn::Literal) {
-      if (n.literal.f == 1.0)
-        grads[i] = dy;
-      else if (n.literal.f == -1.0)
-        grads[i] = neg(dy);
-      else if (n.literal.f != 0.0)
-        grads[i] = mul(dy, full_like(dy, n.literal.f));
-      continue;
-    }
-    Value p;
-    if (n.fn == Fn::Param) {
-      auto k = static_cast<size_t>(n.param);
-      p = k < grads.size() ? op.operand(k) : op.result();
-    } else {
-      const OpDef& def = OpRegistry::get().at(fmt::format("{}_d{}", name_, i));
-      OpInit init;
-      init.attrs = op.raw_attrs();
-      for (const OperandSpec& spec : def.operands) {
-        auto at = std::find(operands_.begin(), operands_.end(), spec.name);
-        init.operands.push_back(at == operands_.end()
-                                    ? op.result()
-                                    : op.operand(static_cast<size_t>(at - operands_.begin())));
-      }
-      init.loc = op.loc();
-      p = op.graph().create(def, std::move(init)).result();
-    }
-    grads[i] = grad_mul(dy, p);
+    if (!c.needs(i) || !is_float(c.operand(i).dtype())) continue;
+    Partially p = partial_of(c.op(), i);
+    grads[i] = times(dy, p.constant, p.value);
   }
   return grads;
+}
+
+std::vector<Value> PointwiseBuilder::generic_jvp(const JvpContext& c) const {
+  std::vector<Value> terms;
+  for (size_t i = 0; i < c.op().operands().size(); ++i) {
+    if (!c.tangent(i)) continue;
+    Partially p = partial_of(c.op(), i);
+    if (Value term = times(c.tangent(i), p.constant, p.value)) terms.push_back(term);
+  }
+  if (terms.empty()) return {Value()};
+  return {terms.size() == 2 ? add(terms[0], terms[1]) : add_n(std::move(terms))};
 }
 
 std::vector<Sample> PointwiseBuilder::make_samples() const {
@@ -323,6 +346,17 @@ OpDef PointwiseBuilder::build() const {
     def.vjp = vjp_;
   else
     def.vjp = [self](const VjpContext& c) { return self.generic_vjp(c); };
+  if (jvp_answer_)
+    set_jvp(def, *jvp_answer_);
+  else if (jvp_)
+    def.jvp = jvp_;
+  else if (!refusal_.empty())
+    def.jvp_refusal = refusal_;
+  else
+    def.jvp = [self](const JvpContext& c) { return self.generic_jvp(c); };
+  SINTER_CHECK(!vjp_ || jvp_ || jvp_answer_, "{} states its VJP, and must state its JVP too",
+               name_);
+  set_batch(def, Batch::shift_axes);
   def.derivative = [self](size_t i) { return self.derivative(i); };
   return def;
 }

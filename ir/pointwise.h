@@ -7,8 +7,9 @@
 // All operands have one shape; the type rule is: operands of one dtype from the domain, the result
 // of the same dtype, unless the op states otherwise. bf16 and f16 operands are widened to f32, and
 // the result rounded once. The derivative by operand i becomes an op of its own, NAME_dI, of those
-// operands (and the result, if a stated partial reads it) that it uses; the VJP multiplies it by
-// the cotangent with grad_mul, or mul where the partial is declared bounded.
+// operands (and the result, if a stated partial reads it) that it uses; VJP and
+// JVP multiply it by the cotangent or tangent with grad_mul, or mul where the partial is declared
+// bounded. Batched it is the op itself, on operands that all carry the new axis.
 
 #include <sinter/ir/op_def.h>
 
@@ -36,8 +37,10 @@ class PointwiseBuilder {
   // The partial by operand i is finite for every finite input.
   PointwiseBuilder& bounded(size_t i);
   PointwiseBuilder& not_differentiable(std::string_view reason);
-  // A VJP of its own in place of the one made from the partials.
+  // A VJP of its own in place of the one made from the partials; the JVP must then be stated too.
   PointwiseBuilder& vjp(std::function<Grads(const VjpContext&)> rule);
+  PointwiseBuilder& jvp(std::function<std::vector<Value>(const JvpContext&)> rule);
+  PointwiseBuilder& jvp(Jvp answer);
   PointwiseBuilder& flops(double per_element);
   // Where the test harness may draw operands; see Sample.
   PointwiseBuilder& sample_range(double low, double high, double gap = 0);
@@ -59,7 +62,14 @@ class PointwiseBuilder {
   Expr slope(size_t i, PointwiseArgs x, Expr y, const void* attrs) const;
   std::vector<DType> example_types() const;
   std::optional<OpDef> derivative(size_t i) const;
+  // The partial by operand i of an op in a graph: a constant, or a value that is built for it.
+  struct Partially {
+    double constant = 0;
+    Value value;  // null: the constant
+  };
+  Partially partial_of(const Op& op, size_t i) const;
   Grads generic_vjp(const VjpContext& c) const;
+  std::vector<Value> generic_jvp(const JvpContext& c) const;
   std::vector<Sample> make_samples() const;
 
   std::string name_, doc_;
@@ -72,6 +82,8 @@ class PointwiseBuilder {
   std::vector<Partial> partials_;
   std::string refusal_, base_;
   std::function<Grads(const VjpContext&)> vjp_;
+  std::function<std::vector<Value>(const JvpContext&)> jvp_;
+  std::optional<Jvp> jvp_answer_;
   bool bounded_result_ = false;
   double flops_ = 1, low_ = -2, high_ = 2, gap_ = 0;
   std::vector<AttrMap> sample_attrs_;

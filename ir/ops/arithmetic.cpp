@@ -177,6 +177,7 @@ void register_choice(OpRegistry& r) {
             .bounded(1)
             .bounded(2)
             .vjp(&where_vjp)
+            .jvp(Jvp::linear)
             .build());
   r.add(pointwise_with<ClampAttrs>(
             "clamp", "min(max(x, min), max); NaN survives, slope 1 from min to max, else 0", {"x"},
@@ -239,6 +240,8 @@ struct Cast {
     if (!is_float(from) || !is_float(c.result().dtype())) return Grads(1);
     return {cast(c.grad(), from)};
   }
+  static constexpr auto jvp = Jvp::linear;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op); }
   static std::vector<Sample> samples() {
     Sample large = sample({"f32[7]"}, {}, "i32[7]");
@@ -277,6 +280,7 @@ OpDef stop_gradient_def() {
                         [](PointwiseArgs x) { return x[0]; })
                   .flops(0)
                   .vjp([](const VjpContext&) { return Grads(1); })
+                  .jvp(Jvp::none)
                   .build();
   def.samples = [] {
     return std::vector{sample({"i32[2,3]"}), sample({"bool[4]"}), sample({"i64[]"})};

@@ -288,6 +288,51 @@ std::vector<Sample> attention_samples(bool backward) {
   return samples;
 }
 
+// The examples become part of the batch axis, in front of it. `options`: the place of the first
+// optional operand.
+Batched batch_attention(const BatchContext& c, size_t options) {
+  const Op& op = c.op();
+  bool backward = options == kBackwardOptions;
+  // A mask of dropout depends on the place in the batch, and the gradient of a bias is summed over
+  // it: neither may see the examples as one batch.
+  if (c.attrs<AttentionAttrs>().p != 0 || (backward && c.operand(options + kBias)))
+    return Batched::through_expand();
+  auto merge = [&](Value v) {
+    if (!v) return v;
+    Shape shape(v.shape().begin() + 1, v.shape().end());
+    shape[0] *= c.size();
+    return reshape(v, std::move(shape));
+  };
+  // What is broadcast to the scores may stay as it is where all examples and all their batches
+  // share it.
+  auto merge_scores = [&](size_t i) {
+    Value v = c.operand(i);
+    if (!v) return v;
+    Shape shape = op.operand(i).shape();
+    shape.insert(shape.begin(), 4 - shape.size(), 1);
+    if (!c.batched(i) && shape[0] == 1) return v;
+    Shape leading = shape;
+    leading.insert(leading.begin(), c.batched(i) ? c.size() : 1);
+    shape[0] = op.operand(0).dim(0);
+    shape.insert(shape.begin(), c.size());
+    return merge(broadcast_to(reshape(v, std::move(leading)), shape));
+  };
+  std::vector<Value> operands;
+  for (size_t i = 0; i < c.num_operands(); ++i) {
+    if (i == options + kMask || i == options + kBias)
+      operands.push_back(merge_scores(i));
+    else if (i >= options + kSeed && i < options + kOptions)
+      operands.emplace_back();  // without dropout nothing is drawn
+    else
+      operands.push_back(merge(c.carried(i)));
+  }
+  Op& now = rebuild(op, c.graph(), std::move(operands));
+  std::vector<Value> results;
+  for (size_t i = 0; i < now.num_results(); ++i)
+    results.push_back(reshape(now.result(i), c.carried_type(op.result(i).type()).shape));
+  return Batched::all(std::move(results));
+}
+
 struct Attention {
   static constexpr std::string_view name = "attention";
   static constexpr std::string_view doc =
@@ -330,6 +375,8 @@ struct Attention {
     if (in.bias) grads[kForwardOptions + kBias] = g.dbias;
     return grads;
   }
+  static constexpr auto jvp = Jvp::through_expand;
+  static Batched batch(const BatchContext& c) { return batch_attention(c, kForwardOptions); }
   static Cost cost(const Op& op) {
     Cost cost = Cost::bytes_moved(op);
     cost.flops = score_flops(op) * static_cast<double>(op.operand(0).dim(3) + op.operand(2).dim(3));
@@ -394,6 +441,8 @@ struct AttentionBackward {
     if (bias) results.push_back(dbias);
     return results;
   }
+  static constexpr auto jvp = Jvp::through_expand;
+  static Batched batch(const BatchContext& c) { return batch_attention(c, kBackwardOptions); }
   static Cost cost(const Op& op) {
     Cost cost = Cost::bytes_moved(op);
     cost.flops =

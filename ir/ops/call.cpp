@@ -28,6 +28,8 @@ struct Fusion {
     return types;
   }
   // The sum over the body would count what stays in registers; operands and results do not.
+  static constexpr NonDifferentiable jvp = vjp;
+  static constexpr Unbatchable batch{"made by fuse, after vmap"};
   static Cost cost(const Op& op) { return Cost::bytes_moved(op); }
   static void evaluate(EvaluateContext& c) {
     SINTER_CHECK(false, "fusion @{} has no meaning of its own: executors run its graph",

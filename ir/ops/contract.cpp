@@ -91,6 +91,8 @@ void evaluate_as(EvaluateContext& ctx) {
 
 // ---- The op
 
+Value product(Value a, Value b, Value c, MatmulAttrs attrs, SourceLocation loc);
+
 struct Matmul {
   static constexpr std::string_view name = "matmul";
   static constexpr std::string_view doc =
@@ -138,6 +140,27 @@ struct Matmul {
     if (c.needs(1)) grads[1] = tb ? matmul(dy, a, true, ta) : matmul(a, dy, !ta, false);
     if (c.needs(2)) grads[2] = dy;
     return grads;
+  }
+  // The rows of both products and of c add up in one accumulator where there is more than one.
+  static std::vector<Value> jvp(const JvpContext& c) {
+    Value total = c.tangent(2);
+    auto add_product = [&](Value a, Value b) {
+      total = product(a, b, total, c.attrs<Attrs>(), c.op().loc());
+    };
+    if (c.tangent(0)) add_product(c.tangent(0), c.operand(1));
+    if (c.tangent(1)) add_product(c.operand(0), c.tangent(1));
+    return {total};
+  }
+  static Batched batch(const BatchContext& c) {
+    const Attrs& attrs = c.attrs<Attrs>();
+    Value a = c.operand(0);
+    const Op& op = c.op();
+    if (!c.only(0) || op.operand(0).rank() != 2 || attrs.transpose_a || c.operand(2))
+      return detail::shift_axes(c);
+    // One product of the rows of all examples.
+    Value rows = reshape(a, {a.dim(0) * a.dim(1), a.dim(2)});
+    Value y = product(rows, c.operand(1), {}, attrs, op.loc());
+    return Batched::all({reshape(y, c.carried_type(op.result().type()).shape)});
   }
   static Cost cost(const Op& op) {
     Cost cost = Cost::bytes_moved(op, 0);

@@ -1,7 +1,10 @@
 #include <sinter/ir/op_def.h>
+#include <sinter/ir/ops/arithmetic.h>
 #include <sinter/ir/ops/detail/build.h>
 #include <sinter/ir/ops/embedding.h>
 #include <sinter/ir/ops/registry.h>
+#include <sinter/ir/ops/source.h>
+#include <sinter/ir/ops/view.h>
 
 #include <algorithm>
 
@@ -17,6 +20,14 @@ bool is_index_type(DType type) {
 
 std::vector<IndexExpr> leading(std::span<const IndexExpr> at, size_t count) {
   return {at.begin(), at.begin() + static_cast<int64_t>(count)};
+}
+
+// Ids [N, ...] into tables of `rows` rows each, as ids into the tables one after another.
+Value rows_of_examples(const BatchContext& c, Value ids, int64_t rows) {
+  DType type = c.size() * rows > INT32_MAX ? DType::I64 : ids.dtype();
+  Shape along(ids.shape().size(), 1);
+  along[0] = c.size();
+  return cast(ids, type) + iota(c.graph(), {type, along}, 0) * static_cast<double>(rows);
 }
 
 // ---- embedding
@@ -42,6 +53,16 @@ struct Embedding {
     Grads grads(2);
     if (c.needs(0)) grads[0] = embedding_backward(c.operand(1), c.grad(), c.operand(0).dim(0));
     return grads;
+  }
+  static constexpr auto jvp = Jvp::linear;
+  static Batched batch(const BatchContext& c) {
+    if (!c.batched(0)) return Batched::all({embedding(c.operand(0), c.operand(1))});
+    // One table of all examples' rows; an id is checked before it is moved into its example's part.
+    Value table = c.operand(0);
+    int64_t rows = table.dim(1);
+    Value ids = check_index(c.carried(1), 0, rows);
+    ids = rows_of_examples(c, ids, rows);
+    return Batched::all({embedding(reshape(table, {c.size() * rows, table.dim(2)}), ids)});
   }
   static Cost cost(const Op& op) {
     Cost cost;
@@ -105,6 +126,19 @@ struct EmbeddingBackward {
     Grads grads(2);
     if (c.needs(1)) grads[1] = embedding(c.grad(), c.operand(0));
     return grads;
+  }
+  static constexpr auto jvp = Jvp::linear;
+  static Batched batch(const BatchContext& c) {
+    int64_t rows = c.attrs<Attrs>().vocab;
+    Value ids = c.carried(0), dy = c.carried(1);
+    // What counts nowhere must not become a neighbour's row.
+    Value inside = logical_and(ge(ids, 0), lt(ids, static_cast<double>(rows)));
+    ids = rows_of_examples(c, where(inside, ids, 0), rows);
+    ids = where(inside, ids, -1);
+    if (c.size() == 0)
+      return Batched::all({full(c.graph(), c.carried_type(c.op().result().type()), 0)});
+    Value all = embedding_backward(ids, dy, c.size() * rows);
+    return Batched::all({reshape(all, c.carried_type(c.op().result().type()).shape)});
   }
   static Cost cost(const Op& op) {
     return {static_cast<double>(op.operand(1).type().elements()),
@@ -184,6 +218,8 @@ struct CheckIndex {
     if (a.low >= a.high) return c.error("no index lies in {}..{}", a.low, a.high - 1);
     return std::vector{c.type(0)};
   }
+  static constexpr NonDifferentiable jvp = vjp;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op); }
   static std::vector<Sample> samples() {
     Sample ignoring = sample(

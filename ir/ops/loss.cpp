@@ -137,6 +137,8 @@ struct CrossEntropyOp {
                                         a.reduction);
     return grads;
   }
+  static constexpr auto jvp = Jvp::through_vjp;
+  static constexpr auto batch = Batch::through_expand;
   static Cost cost(const Op& op) {
     Cost cost = Cost::bytes_moved(op);
     cost.flops = 6.0 * static_cast<double>(op.operand(0).type().elements());
@@ -173,6 +175,8 @@ struct CrossEntropyBackward {
     Value dz = grad_mul(weight, p - where(r.is_target, full_like(r.z, 1), full_like(r.z, 0)));
     return {reshape(cast(dz, z.dtype()), z.shape())};
   }
+  static constexpr auto jvp = Jvp::through_expand;
+  static constexpr auto batch = Batch::through_expand;
   static Cost cost(const Op& op) {
     Cost cost = Cost::bytes_moved(op);
     cost.flops = 8.0 * static_cast<double>(op.operand(0).type().elements());

@@ -92,6 +92,11 @@ struct Softmax {
   static Grads vjp(const VjpContext& c) {
     return {softmax_backward(c.result(), c.grad(), c.attrs<AxisAttrs>().axis.value)};
   }
+  // The Jacobian is symmetric.
+  static std::vector<Value> jvp(const JvpContext& c) {
+    return {softmax_backward(c.result(), c.tangent(), c.attrs<AxisAttrs>().axis.value)};
+  }
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return row_cost(op, 5); }
   static std::vector<Sample> samples() { return row_samples(1); }
 };
@@ -111,6 +116,12 @@ struct LogSoftmax {
   static Grads vjp(const VjpContext& c) {
     return {log_softmax_backward(c.result(), c.grad(), c.attrs<AxisAttrs>().axis.value)};
   }
+  static std::vector<Value> jvp(const JvpContext& c) {
+    Value y = widen(c.result()), dx = widen(c.tangent());
+    Value inner = sum(grad_mul(exp(y), dx), row_axis(c.op()), true);
+    return {cast(dx - inner, c.result().dtype())};
+  }
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return row_cost(op, 5); }
   static std::vector<Sample> samples() { return row_samples(1); }
 };
@@ -143,6 +154,8 @@ struct SoftmaxBackward {
     if (c.needs(1)) grads[1] = softmax_backward(c.operand(0), g, axis);
     return grads;
   }
+  static constexpr auto jvp = Jvp::through_expand;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return row_cost(op, 4); }
   static std::vector<Sample> samples() { return row_samples(2); }
 };
@@ -162,6 +175,8 @@ struct LogSoftmaxBackward {
     Value dx = dy - exp(y) * sum(dy, row_axis(op), true);
     return {cast(dx, op.operand(0).dtype())};
   }
+  static constexpr auto jvp = Jvp::through_expand;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return row_cost(op, 4); }
   static std::vector<Sample> samples() { return row_samples(2); }
 };
@@ -225,6 +240,14 @@ std::vector<Sample> norm_samples(size_t parameters, size_t cotangents) {
   return samples;
 }
 
+// The rows of all examples at once, where they share the parameters.
+Batched batch_rows(const BatchContext& c) {
+  if (!c.only(0)) return Batched::through_expand();
+  std::vector<Value> operands;
+  for (size_t i = 0; i < c.num_operands(); ++i) operands.push_back(c.operand(i));
+  return Batched::all({rebuild(c.op(), c.graph(), std::move(operands)).result()});
+}
+
 struct LayerNorm {
   static constexpr std::string_view name = "layer_norm";
   static constexpr std::string_view doc =
@@ -246,6 +269,8 @@ struct LayerNorm {
     auto g = layer_norm_backward(c.operand(0), c.operand(1), c.grad(), c.attrs<EpsAttrs>().eps);
     return {g.dx, g.dgamma, cast(g.dbeta, c.operand(2).dtype())};
   }
+  static constexpr auto jvp = Jvp::through_expand;
+  static Batched batch(const BatchContext& c) { return batch_rows(c); }
   static Cost cost(const Op& op) { return row_cost(op, 8); }
   static std::vector<Sample> samples() { return norm_samples(2, 0); }
 };
@@ -271,6 +296,8 @@ struct LayerNormBackward {
     Value dgamma = sum_rows(dy * row.x_hat), dbeta = sum_rows(dy);
     return {cast(dx, x.dtype()), cast(dgamma, gamma.dtype()), cast(dbeta, gamma.dtype())};
   }
+  static constexpr auto jvp = Jvp::through_expand;
+  static constexpr auto batch = Batch::through_expand;
   static Cost cost(const Op& op) { return row_cost(op, 16); }
   static std::vector<Sample> samples() { return norm_samples(1, 1); }
 };
@@ -295,6 +322,8 @@ struct RmsNorm {
     auto g = rms_norm_backward(c.operand(0), c.operand(1), c.grad(), c.attrs<EpsAttrs>().eps);
     return {g.dx, g.dw};
   }
+  static constexpr auto jvp = Jvp::through_expand;
+  static Batched batch(const BatchContext& c) { return batch_rows(c); }
   static Cost cost(const Op& op) { return row_cost(op, 5); }
   static std::vector<Sample> samples() { return norm_samples(1, 0); }
 };
@@ -320,6 +349,8 @@ struct RmsNormBackward {
     Value dw = sum_rows(dy * row.x_hat);
     return {cast(dx, x.dtype()), cast(dw, w.dtype())};
   }
+  static constexpr auto jvp = Jvp::through_expand;
+  static constexpr auto batch = Batch::through_expand;
   static Cost cost(const Op& op) { return row_cost(op, 12); }
   static std::vector<Sample> samples() { return norm_samples(1, 1); }
 };

@@ -53,6 +53,8 @@ struct AdamWOp {
     Value step = (m / correction1) / (sqrt(v / correction2) + a.eps);
     return {p * (1.0 - lr * a.weight_decay) - lr * step, m, v};
   }
+  static constexpr auto jvp = Jvp::through_expand;
+  static constexpr auto batch = Batch::through_expand;
   static Cost cost(const Op& op) {
     Cost cost = Cost::bytes_moved(op);
     cost.flops = 16.0 * static_cast<double>(op.operand(0).type().elements());

@@ -76,6 +76,8 @@ struct RandomUniform {
   using Attrs = RandomAttrs;
   static Inferred infer(const InferContext& c) { return infer_float(c); }
   static Grads vjp(const VjpContext&) { return Grads(3); }
+  static constexpr auto jvp = Jvp::none;
+  static constexpr auto batch = Batch::unroll;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 20); }
   static std::vector<Sample> samples() { return float_samples(); }
   static void evaluate(EvaluateContext& c) {
@@ -103,6 +105,8 @@ struct RandomNormal {
   using Attrs = RandomAttrs;
   static Inferred infer(const InferContext& c) { return infer_float(c); }
   static Grads vjp(const VjpContext&) { return Grads(3); }
+  static constexpr auto jvp = Jvp::none;
+  static constexpr auto batch = Batch::unroll;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 40); }
   static std::vector<Sample> samples() { return float_samples(); }
   static void evaluate(EvaluateContext& c) {
@@ -139,6 +143,8 @@ struct RandomHalf {
       return c.error("the result {} is not of type i32", a.type.type.str());
     return std::vector{a.type.type};
   }
+  static constexpr NonDifferentiable jvp = vjp;
+  static constexpr auto batch = Batch::unroll;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 10); }
   static std::vector<Sample> samples() {
     std::vector<Sample> samples = float_samples();
@@ -188,6 +194,9 @@ struct Dropout {
     grads[0] = op.result();
     return grads;
   }
+  static constexpr auto jvp = Jvp::linear;
+  // Examples that share a seed share the mask; those with seeds of their own draw one each.
+  static constexpr auto batch = Batch::through_expand;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 12); }
   static std::vector<Sample> samples() {
     auto of = [](std::string_view type, double p, int64_t site) {

@@ -237,6 +237,17 @@ Grads extremum_vjp(const VjpContext& c) {
   return {where(winner, unreduce(share, x.shape(), axes), full_like(x, 0.0))};
 }
 
+// The mean of the tangents of those elements.
+std::vector<Value> extremum_jvp(const JvpContext& c) {
+  Value x = c.operand(0), y = c.result();
+  List axes = reduced_axes(c.attrs<ReduceAttrs>(), x.rank());
+  DType compute = compute_type(x.dtype());
+  Value winner = eq(x, unreduce(y, x.shape(), axes));
+  Value count = sum(cast(winner, compute), axes);
+  Value total = sum(where(winner, cast(c.tangent(), compute), 0.0), axes);
+  return {reshape(cast(div(total, count), x.dtype()), y.shape())};
+}
+
 // ---- The ops
 
 struct Sum {
@@ -253,6 +264,8 @@ struct Sum {
     List axes = reduced_axes(c.attrs<Attrs>(), c.operand(0).rank());
     return {unreduce(c.grad(), shape, axes)};
   }
+  static constexpr auto jvp = Jvp::linear;
+  static constexpr auto batch = Batch::shift_reduced_axes;
   static Cost cost(const Op& op) { return reduce_cost(op); }
   static std::vector<Sample> samples() { return reduce_samples(); }
   static void evaluate(EvaluateContext& c) { evaluate_reduce<Fn::Add>(c); }
@@ -275,6 +288,8 @@ struct Extremum {
   using Attrs = ReduceAttrs;
   static Inferred infer(const InferContext& c) { return infer_reduce(c); }
   static Grads vjp(const VjpContext& c) { return extremum_vjp(c); }
+  static std::vector<Value> jvp(const JvpContext& c) { return extremum_jvp(c); }
+  static constexpr auto batch = Batch::shift_reduced_axes;
   static Cost cost(const Op& op) { return reduce_cost(op); }
   static std::vector<Sample> samples() { return reduce_samples(); }
   static void evaluate(EvaluateContext& c) { evaluate_reduce<kCombine>(c); }

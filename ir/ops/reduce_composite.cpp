@@ -52,6 +52,7 @@ struct FloatReduction {
                      c.describe(0));
     return std::vector{TensorType{c.type(0).dtype, reduced_shape(c.shape(0), *axes, a.keep)}};
   }
+  static constexpr auto batch = Batch::shift_reduced_axes;
   static Cost cost(const Op& op) {
     Cost cost = Cost::bytes_moved(op);
     cost.flops = 3.0 * static_cast<double>(op.operand(0).type().elements());
@@ -82,6 +83,7 @@ struct Mean : FloatReduction {
     Value total = sum(widen(x), axes, op.attrs<AxesAttrs>().keep);
     return {cast(total / count, x.dtype())};
   }
+  static constexpr auto jvp = Jvp::linear;
   static Grads vjp(const VjpContext& c) {
     Value x = c.operand(0);
     auto axes = axes_of(c.op());
@@ -104,6 +106,7 @@ struct Norm : FloatReduction {
     Value length = scale * sqrt(sum(square(wide / scale), axes, true));
     return {cast(reshape(length, op.result().shape()), x.dtype())};
   }
+  static constexpr auto jvp = Jvp::through_vjp;
   static Grads vjp(const VjpContext& c) {
     Value x = c.operand(0);
     auto axes = axes_of(c.op());
@@ -132,6 +135,7 @@ struct LogSumExp : FloatReduction {
     Value y = shift + log(sum(exp(wide - shift), axes, true));
     return {cast(reshape(y, op.result().shape()), x.dtype())};
   }
+  static constexpr auto jvp = Jvp::through_vjp;
   static Grads vjp(const VjpContext& c) {
     Value x = c.operand(0);
     auto axes = axes_of(c.op());

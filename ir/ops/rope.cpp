@@ -75,6 +75,11 @@ struct Rope {
     a.inverse = !a.inverse;
     return {rope(c.grad(), c.operand(1), a), {}};
   }
+  static constexpr auto jvp = Jvp::linear;
+  static Batched batch(const BatchContext& c) {
+    if (!c.only(0)) return Batched::through_expand();
+    return Batched::all({rebuild(c.op(), c.graph(), {c.operand(0), c.operand(1)}).result()});
+  }
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 24); }
   static std::vector<Sample> samples() {
     const DType f = DType::F32;

@@ -38,6 +38,8 @@ size_t axis_at(const Axis& axis, int64_t rank) {
 struct Rearranging {
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr auto jvp = Jvp::linear;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
 };
 
@@ -142,6 +144,8 @@ struct Stack {
     }
     return grads;
   }
+  static constexpr auto jvp = Jvp::linear;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
   static std::vector<Value> expand(const Op& op) {
     size_t axis = axis_at(op.attrs<Attrs>().axis, op.result().rank());
@@ -245,6 +249,8 @@ void evaluate_map(EvaluateContext& c, Map map) {
 struct Permuting {
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::View;
+  static constexpr auto jvp = Jvp::linear;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
 };
 
@@ -394,6 +400,11 @@ struct Tile : Rearranging {
     }
     return std::vector{type};
   }
+  static Batched batch(const BatchContext& c) {
+    List counts = c.attrs<Attrs>().counts;
+    counts.insert(counts.begin(), 1);
+    return Batched::all({tile(c.operand(0), std::move(counts))});
+  }
   static std::vector<Value> expand(const Op& op) {
     const List& counts = op.attrs<Attrs>().counts;
     Shape one, many;
@@ -534,6 +545,8 @@ struct OneHot {
                      c.describe(0));
     return std::vector{to};
   }
+  static constexpr NonDifferentiable jvp = vjp;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op); }
   static std::vector<Value> expand(const Op& op) {
     Value ids = op.operand(0);

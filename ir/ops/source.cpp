@@ -33,6 +33,8 @@ struct Full {
     return std::vector{a.type.type};
   }
   static Grads vjp(const VjpContext&) { return {}; }
+  static constexpr auto jvp = Jvp::none;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
   static std::vector<Sample> samples() {
     return {sample({}, {{"value", 0.5}}, "f32[]"),
@@ -71,6 +73,8 @@ struct Iota {
     return std::vector{type};
   }
   static Grads vjp(const VjpContext&) { return {}; }
+  static constexpr auto jvp = Jvp::none;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
   static std::vector<Sample> samples() {
     return {sample({}, {}, "i32[5]"),

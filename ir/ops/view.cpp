@@ -65,6 +65,17 @@ struct Broadcast {
     Value dx = axes.empty() ? c.grad() : sum(c.grad(), axes);
     return {reshape(dx, from)};
   }
+  static constexpr auto jvp = Jvp::linear;
+  static Batched batch(const BatchContext& c) {
+    // Missing axes are put in behind the leading one.
+    const Shape& from = c.op().operand(0).shape();
+    const Shape& to = c.op().result().shape();
+    Shape aligned(to.size() - from.size(), 1);
+    aligned.insert(aligned.begin(), c.size());
+    aligned.insert(aligned.end(), from.begin(), from.end());
+    return Batched::all({broadcast_to(reshape(c.operand(0), aligned),
+                                      c.carried_type(c.op().result().type()).shape)});
+  }
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
   static std::vector<Sample> samples() {
     return {sample({"f32[]"}, {}, "f32[2,3]"),    sample({"f32[3]"}, {}, "f32[2,3]"),
@@ -120,6 +131,8 @@ struct Reshape {
     return std::vector{to};
   }
   static Grads vjp(const VjpContext& c) { return {reshape(c.grad(), c.operand(0).shape())}; }
+  static constexpr auto jvp = Jvp::linear;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
   static std::vector<Sample> samples() {
     return {sample({"f32[2,6]"}, {}, "f32[3,4]"),     sample({"f32[4,3,2]"}, {}, "f32[4,6]"),
@@ -203,6 +216,13 @@ struct Permute {
       inverse[static_cast<size_t>(axes[i])] = static_cast<int64_t>(i);
     return {permute(c.grad(), inverse)};
   }
+  static constexpr auto jvp = Jvp::linear;
+  static Batched batch(const BatchContext& c) {
+    List axes = permutation(c.attrs<Attrs>(), c.op().operand(0).rank());
+    for (int64_t& axis : axes) ++axis;
+    axes.insert(axes.begin(), 0);
+    return Batched::all({permute(c.operand(0), std::move(axes))});
+  }
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
   static std::vector<Sample> samples() {
     return {sample({"f32[2,3]"}, {{"axes", List{1, 0}}}),
@@ -276,6 +296,14 @@ struct Slice {
     }
     if (!strided) interior.clear();
     return {pad(c.grad(), a.start, high, 0.0, interior)};
+  }
+  static constexpr auto jvp = Jvp::linear;
+  static Batched batch(const BatchContext& c) {
+    Attrs a = c.attrs<Attrs>();
+    a.start.insert(a.start.begin(), 0);
+    a.limit.insert(a.limit.begin(), c.size());
+    if (!a.stride.empty()) a.stride.insert(a.stride.begin(), 1);
+    return Batched::all({rebuild_with(c.op(), c.graph(), {c.operand(0)}, std::move(a)).result()});
   }
   static Cost cost(const Op& op) {
     Cost cost;
@@ -359,6 +387,17 @@ struct Pad {
     }
     if (a.interior.empty()) stride.clear();
     return {slice(c.grad(), a.low, limit, stride)};
+  }
+  static std::vector<Value> jvp(const JvpContext& c) {
+    const Attrs& a = c.attrs<Attrs>();
+    return {pad(c.tangent(), a.low, a.high, 0.0, a.interior)};
+  }
+  static Batched batch(const BatchContext& c) {
+    Attrs a = c.attrs<Attrs>();
+    a.low.insert(a.low.begin(), 0);
+    a.high.insert(a.high.begin(), 0);
+    if (!a.interior.empty()) a.interior.insert(a.interior.begin(), 0);
+    return Batched::all({rebuild_with(c.op(), c.graph(), {c.operand(0)}, std::move(a)).result()});
   }
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
   static std::vector<Sample> samples() {
@@ -451,6 +490,8 @@ struct Concat {
     }
     return grads;
   }
+  static constexpr auto jvp = Jvp::linear;
+  static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
   static std::vector<Sample> samples() {
     return {sample({"f32[2]", "f32[3]"}),
