@@ -300,6 +300,8 @@ class Flattener {
     op.kind = FlatOp::Random;
     require(s.args.size() == 4, "{} arguments instead of seed0, seed1, step, offset",
             s.args.size());
+    require(s.site >= 0 && static_cast<size_t>(s.site) < p_.sites.size(), "there is no site {}",
+            s.site);
     for (size_t i = 0; i < 4; ++i) op.arg[i] = read(s.args[i]);
     op.index = index(s.element);
     op.var = write(s.var);

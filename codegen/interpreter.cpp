@@ -130,12 +130,18 @@ struct Mask {
 class Interpreter {
  public:
   Interpreter(const LoopProgram& program, std::span<void* const> buffers,
-              std::span<FaultSlot> faults)
-      : p_(program), flat_(detail::flatten(program)), faults_(faults), lanes_(flat_.lanes) {
+              std::span<FaultSlot> faults, std::span<const uint32_t> sites)
+      : p_(program),
+        flat_(detail::flatten(program)),
+        faults_(faults),
+        sites_(sites),
+        lanes_(flat_.lanes) {
     SINTER_CHECK(buffers.size() == program.buffers.size(), "{}: {} buffers, got {}", program.symbol,
                  program.buffers.size(), buffers.size());
     SINTER_CHECK(faults.size() >= program.faults.size(), "{}: {} fault slots, got {}",
                  program.symbol, program.faults.size(), faults.size());
+    SINTER_CHECK(sites.size() == program.sites.size(), "{}: {} sites, got {}", program.symbol,
+                 program.sites.size(), sites.size());
     SINTER_CHECK(flat_.ops.size() > 0 && flat_.ops[0].kind == FlatOp::For && !flat_.ops[0].lanes &&
                      flat_.ops[0].end == flat_.ops.size(),
                  "{}: a program is one loop over blocks", program.symbol);
@@ -509,7 +515,7 @@ class Interpreter {
     RandomStream stream;
     stream.seed = {static_cast<uint32_t>(arg(0)), static_cast<uint32_t>(arg(1))};
     stream.step = static_cast<uint32_t>(arg(2));
-    stream.site = s.site;
+    stream.site = sites_[static_cast<size_t>(s.site)];
     stream.offset = arg(3);
     const int64_t element = index(op.index, lane);
     Cell out{};
@@ -542,6 +548,7 @@ class Interpreter {
   const LoopProgram& p_;
   FlatProgram flat_;
   std::span<FaultSlot> faults_;
+  std::span<const uint32_t> sites_;
   int lanes_;
   int64_t block_ = 0;
   uint32_t epoch_ = 0;
@@ -557,8 +564,8 @@ class Interpreter {
 }  // namespace
 
 void interpret(const LoopProgram& program, std::span<void* const> buffers,
-               std::span<FaultSlot> faults) {
-  Interpreter(program, buffers, faults).run();
+               std::span<FaultSlot> faults, std::span<const uint32_t> sites) {
+  Interpreter(program, buffers, faults, sites).run();
 }
 
 }  // namespace sinter

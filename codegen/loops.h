@@ -116,7 +116,7 @@ struct Barrier {};
 struct Random {
   Var var = -1;
   RandomKind kind = RandomKind::Uniform;
-  uint32_t site = 0;
+  int site = 0;           // index into LoopProgram::sites
   std::vector<Var> args;  // seed0, seed1 (u32), step (u32), offset (i64)
   IndexExpr element;
 };
@@ -148,6 +148,9 @@ struct LoopProgram {
   Target target;
   std::vector<KernelBuffer> buffers;  // arguments in this order, then the fault record if any
   std::vector<KernelFault> faults;
+  // Which random numbers are drawn is said at launch: kernels that differ in their sites alone are
+  // one. These are the sites of the kernel that the program was made from.
+  std::vector<uint32_t> sites;
   std::vector<DType> var_types;  // by Var
   int num_arrays = 0;
   int64_t grid = 1;  // extent of the outermost For
@@ -166,10 +169,11 @@ std::string print(const LoopProgram& program);
 LoopProgram lower(const Kernel& kernel, const Target& target);
 
 // CUDA C for NVRTC, self-contained: prelude and one `extern "C" __global__` of the program's symbol
-// taking (buffers…, fault record pointer if any).
+// taking (buffers…, fault record pointer if any, sites as 32-bit integers…).
 std::string print_cuda(const LoopProgram& program);
 // C++ without includes: prelude and `extern "C" void SYMBOL(void** buffers, FaultSlot* faults,
-// int64 begin, int64 end)`, which runs iterations begin..end-1 of the outermost loop.
+// const uint32* sites, int64 begin, int64 end)`, which runs iterations begin..end-1 of the
+// outermost loop.
 std::string print_host(const LoopProgram& program);
 // As print_host for several programs, with the prelude once.
 std::string print_host(std::span<const LoopProgram* const> programs);
@@ -179,8 +183,13 @@ std::string print_cuda(std::span<const LoopProgram* const> programs);
 // Runs a program lane by lane on host memory. Checks bounds, alignment of vector accesses, reads of
 // array elements never written, races between lanes on shared memory, lanes that part at a barrier
 // or lane reduction, and two lanes or blocks that write one global element; throws InternalError
-// with kernel, statement, lane and values. `faults` has one slot per fault.
+// with kernel, statement, lane and values. `faults` has one slot per fault; without `sites`, the
+// program's own count.
 void interpret(const LoopProgram& program, std::span<void* const> buffers,
-               std::span<FaultSlot> faults);
+               std::span<FaultSlot> faults, std::span<const uint32_t> sites);
+inline void interpret(const LoopProgram& program, std::span<void* const> buffers,
+                      std::span<FaultSlot> faults) {
+  interpret(program, buffers, faults, program.sites);
+}
 
 }  // namespace sinter

@@ -59,6 +59,11 @@ class Lowering {
   void emit(S statement) {
     block_->push_back({std::move(statement)});
   }
+  int site(uint32_t number) {
+    auto known = std::find(out_.sites.begin(), out_.sites.end(), number);
+    if (known == out_.sites.end()) known = out_.sites.insert(known, number);
+    return static_cast<int>(known - out_.sites.begin());
+  }
   Var new_var(DType type) {
     out_.var_types.push_back(type);
     return static_cast<Var>(out_.var_types.size()) - 1;
@@ -194,7 +199,7 @@ class Lowering {
       case KernelNode::Random: {
         sinter::Random r;
         r.kind = n.random;
-        r.site = n.site;
+        r.site = site(n.site);
         for (size_t a = 0; a < n.args.size(); ++a) r.args.push_back(arg(a));
         r.element = translate(n.index);
         v = r.var = new_var(n.type);

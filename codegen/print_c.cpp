@@ -369,8 +369,8 @@ struct CPrinter::Writer {
   void operator()(const Barrier&) const { c.barrier(); }
   void operator()(const Random& s) const {
     c.define(s.var,
-             fmt::format("sn_random_{}({}, {}, {}u, {})", random_name(s.kind), c.random_source(s),
-                         vars_text(s.args), s.site, c.index(s.element, Width::Wide)));
+             fmt::format("sn_random_{}({}, {}, {}, {})", random_name(s.kind), c.random_source(s),
+                         vars_text(s.args), c.site_text(s.site), c.index(s.element, Width::Wide)));
   }
   void operator()(const Check& s) const {
     const std::string ignored =

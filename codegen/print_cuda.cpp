@@ -16,8 +16,10 @@ class CudaPrinter final : public detail::CPrinter {
  private:
   void head() override {
     // Kernel arguments take at most 4 KiB.
-    SINTER_CHECK(p_.buffers.size() < 512, "{}: {} buffers are too many for a kernel's arguments",
-                 p_.symbol, p_.buffers.size());
+    SINTER_CHECK(p_.buffers.size() + p_.sites.size() < 512,
+                 "{}: {} buffers{} are too many for a kernel's arguments", p_.symbol,
+                 p_.buffers.size(),
+                 p_.sites.empty() ? "" : fmt::format(" and {} sites", p_.sites.size()));
     SINTER_CHECK(p_.block >= 1 && p_.block <= 1024, "{}: a block of {} lanes", p_.symbol, p_.block);
     std::string arguments;
     for (const KernelBuffer& b : p_.buffers)
@@ -25,6 +27,8 @@ class CudaPrinter final : public detail::CPrinter {
                                b.output ? "" : "const ", storage_type(b.type.dtype), b.name);
     if (!p_.faults.empty())
       arguments += fmt::format("{}FaultSlot* faults", arguments.empty() ? "" : ", ");
+    for (size_t i = 0; i < p_.sites.size(); ++i)
+      arguments += fmt::format(", uint32_t {}", site_text(static_cast<int>(i)));
     open(fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{", p_.block,
                      p_.symbol, arguments));
     keep_words(p_.body, false);
@@ -86,6 +90,7 @@ class CudaPrinter final : public detail::CPrinter {
 
   void barrier() override { line("__syncthreads();"); }
 
+  std::string site_text(int site) const override { return fmt::format("site{}", site); }
   std::string random_source(const Random& s) const override {
     return kept_.count(s.var) ? fmt::format("r{}", s.var) : "sn_fresh()";
   }

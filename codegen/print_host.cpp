@@ -13,8 +13,8 @@ class HostPrinter final : public detail::CPrinter {
  private:
   void head() override {
     open(
-        fmt::format("extern \"C\" void {}(void** buffers, FaultSlot* faults, int64_t begin, "
-                    "int64_t end) {{",
+        fmt::format("extern \"C\" void {}(void** buffers, FaultSlot* faults, const uint32_t* "
+                    "sites, int64_t begin, int64_t end) {{",
                     p_.symbol));
     for (size_t i = 0; i < p_.buffers.size(); ++i) {
       const KernelBuffer& b = p_.buffers[i];
@@ -24,6 +24,7 @@ class HostPrinter final : public detail::CPrinter {
                        constant, type, i));
     }
     if (p_.faults.empty()) line("(void)faults;");
+    if (p_.sites.empty()) line("(void)sites;");
   }
 
   void loop(const For& s) override {
@@ -56,6 +57,7 @@ class HostPrinter final : public detail::CPrinter {
   void lane_reduce(const LaneReduce&) override {
     SINTER_CHECK(false, "{}: a lane reduction on the host", p_.symbol);
   }
+  std::string site_text(int site) const override { return fmt::format("sites[{}]", site); }
   std::string random_source(const Random&) const override { return "sn_fresh()"; }
   void barrier() override { SINTER_CHECK(false, "{}: a barrier on the host", p_.symbol); }
 

@@ -129,7 +129,7 @@ struct StatementText {
   }
   std::string operator()(const Barrier&) const { return "barrier"; }
   std::string operator()(const Random& s) const {
-    return fmt::format("let v{} = random {} {} {{site = {}}} at {} : {}", s.var,
+    return fmt::format("let v{} = random {} {} {{site = site{}}} at {} : {}", s.var,
                        random_name(s.kind), vars(s.args), s.site, index(s.element), typed(s.var));
   }
   std::string operator()(const Check& s) const {

@@ -12,7 +12,8 @@
 namespace sinter::detail {
 namespace {
 
-using HostKernel = void(void** buffers, FaultSlot* faults, int64_t begin, int64_t end);
+using HostKernel = void(void** buffers, FaultSlot* faults, const uint32_t* sites, int64_t begin,
+                        int64_t end);
 
 constexpr size_t kUnit = 64;  // kernels of one translation unit, at most
 // Statements that are worth waking a thread for.
@@ -48,12 +49,15 @@ class CpuMemory final : public HostMemory {
     const LoadedKernel& kernel = kernels_[static_cast<size_t>(step.kernel)];
     auto** pointers = const_cast<void**>(buffers.data());
     if (program.grid <= kernel.grain) {
-      if (program.grid > 0) kernel.function(pointers, faults.data(), 0, program.grid);
+      if (program.grid > 0)
+        kernel.function(pointers, faults.data(), step.sites.data(), 0, program.grid);
       return;
     }
     pool_.parallel_for(
         0, program.grid,
-        [&](int64_t begin, int64_t end) { kernel.function(pointers, faults.data(), begin, end); },
+        [&](int64_t begin, int64_t end) {
+          kernel.function(pointers, faults.data(), step.sites.data(), begin, end);
+        },
         kernel.grain);
   }
 

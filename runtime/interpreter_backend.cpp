@@ -35,9 +35,9 @@ class InterpreterMemory final : public HostMemory {
   void prepare(unsigned char* arena, int64_t bytes) override {
     if (bytes > 0) std::memset(arena, 0xff, static_cast<size_t>(bytes));
   }
-  void run_kernel(const KernelStep&, const LoopProgram& kernel, std::span<void* const> buffers,
+  void run_kernel(const KernelStep& step, const LoopProgram& kernel, std::span<void* const> buffers,
                   std::span<FaultSlot> faults) override {
-    if (kernel.grid > 0) interpret(kernel, buffers, faults);
+    if (kernel.grid > 0) interpret(kernel, buffers, faults, step.sites);
   }
   void run_matmul(const MatmulStep& step, const void* a, const void* b, const void* c,
                   void* d) override {

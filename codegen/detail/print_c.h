@@ -29,6 +29,8 @@ class CPrinter {
   virtual void barrier() = 0;
   // What a random number gets its words from: sn_fresh(), or a variable that head() declared.
   virtual std::string random_source(const Random& s) const = 0;
+  // The number at LoopProgram::sites[site], as the launch gives it.
+  virtual std::string site_text(int site) const = 0;
 
   void block(const Block& body);
   void line(std::string_view text);

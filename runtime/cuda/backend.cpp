@@ -225,6 +225,7 @@ class CudaMemory final : public DeviceMemory {
       arguments.add(faults_.address() +
                     static_cast<uint64_t>(program.first_fault + step.first_fault) *
                         sizeof(FaultSlot));
+    for (uint32_t site : step.sites) arguments.add(site);
     graph.add_kernel(loaded.kernel, loaded.shape, arguments);
   }
 

@@ -8,7 +8,9 @@ const KernelTable::Entry& KernelTable::of(const Op& op) {
   const Graph* body = module_.find(op.callee());
   SINTER_CHECK(body != nullptr, "{} calls @{}, which does not exist", op.name(), op.callee());
   Kernel kernel = build_kernel(*body, op.loc());
-  Entry entry{intern(lower(kernel, module_.target)), std::move(kernel.faults)};
+  LoopProgram program = lower(kernel, module_.target);
+  Entry entry{-1, std::move(kernel.faults), program.sites};
+  entry.index = intern(std::move(program));
   return by_callee_.emplace(op.callee(), std::move(entry)).first->second;
 }
 

@@ -20,6 +20,7 @@ class KernelTable {
   struct Entry {
     int index;
     std::vector<KernelFault> faults;
+    std::vector<uint32_t> sites;  // of its random numbers: the kernel takes them at launch
   };
   // The kernel of an op that calls a graph.
   const Entry& of(const Op& op);

@@ -75,7 +75,10 @@ struct StepText {
     std::string shape = kernel.target.is_cuda()
                             ? fmt::format("<<<{}, {}>>>", kernel.grid, kernel.block)
                             : fmt::format("({} iterations)", kernel.grid);
-    return fmt::format("{} {}: {}{}", kernel.symbol, shape, op_names(*step.op), suffix(*step.op));
+    std::string sites =
+        step.sites.empty() ? "" : fmt::format(" at site {}", fmt::join(step.sites, " "));
+    return fmt::format("{} {}: {}{}{}", kernel.symbol, shape, op_names(*step.op), sites,
+                       suffix(*step.op));
   }
   std::string operator()(const MatmulStep& step) const {
     MatmulSizes s = matmul_sizes(*step.op);

@@ -107,6 +107,7 @@ class ProgramBuilder {
     KernelStep step;
     step.kernel = entry.index;
     step.op = &op;
+    step.sites = entry.sites;
     for (Value v : op.operands()) step.buffers.push_back(place_of(v));
     for (size_t i = 0; i < op.num_results(); ++i) step.buffers.push_back(place_of(op.result(i)));
     step.first_fault = static_cast<int>(program_.faults.size());

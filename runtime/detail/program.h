@@ -35,6 +35,7 @@ struct KernelStep {
   int kernel = -1;  // in CompiledModule::kernels
   std::vector<Place> buffers;
   int first_fault = 0;  // of the kernel's faults among the program's
+  std::vector<uint32_t> sites;
   const Op* op = nullptr;
 };
 // A product, left to the device's library.

@@ -112,7 +112,9 @@ class LoopBuilder {
   void barrier() { push(Barrier{}); }
   Var random(RandomKind kind, uint32_t site, std::vector<Var> args, const IndexExpr& element) {
     const DType type = kind == RandomKind::Half ? DType::I32 : DType::F32;
-    return add(Random{var(type), kind, site, std::move(args), element});
+    p.sites.push_back(site);
+    int index = static_cast<int>(p.sites.size()) - 1;
+    return add(Random{var(type), kind, index, std::move(args), element});
   }
   Var check(Var v, int fault, int64_t low, int64_t high, std::optional<int64_t> ignore,
             const IndexExpr& position) {

@@ -36,6 +36,7 @@ std::vector<FaultSlot> run_on_device(const LoopProgram& p, const Bytes& in, Byte
     cuda::copy_to_device(stream, buffers.back().address(), faults.data(), buffers.back().size());
     arguments.add(buffers.back().address());
   }
+  for (uint32_t site : p.sites) arguments.add(site);
   cuda::LaunchShape shape;
   shape.blocks = p.grid;
   shape.threads = p.block;

@@ -42,11 +42,11 @@ class Unit {
   std::vector<FaultSlot> run(std::vector<void*> buffers, size_t which = 0) const {
     const LoopProgram& p = programs_[which];
     std::vector<FaultSlot> faults(p.faults.size(), {std::numeric_limits<int64_t>::max(), 0});
-    using Function = void(void**, FaultSlot*, int64_t, int64_t);
+    using Function = void(void**, FaultSlot*, const uint32_t*, int64_t, int64_t);
     auto* f = module_->function<Function>(p.symbol);
     // In two parts, as two threads would.
-    f(buffers.data(), faults.data(), 0, p.grid / 2);
-    f(buffers.data(), faults.data(), p.grid / 2, p.grid);
+    f(buffers.data(), faults.data(), p.sites.data(), 0, p.grid / 2);
+    f(buffers.data(), faults.data(), p.sites.data(), p.grid / 2, p.grid);
     return faults;
   }
   void interpret(std::vector<void*> buffers, size_t which = 0) const {
