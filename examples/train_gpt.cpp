@@ -9,6 +9,7 @@
 #include <sinter/frontends/train/report.h>
 
 #include <cstdio>
+#include <filesystem>
 
 using namespace sinter;
 
@@ -38,10 +39,11 @@ std::unique_ptr<train::GptTrainer> make_trainer(const train::TrainConfig& config
   return trainer;
 }
 
-void print_sample(train::GptTrainer& trainer, const data::ByteText& text, const Options& o) {
+void print_sample(train::GptTrainer& trainer, const data::ByteText& text, const Options& o,
+                  uint64_t seed) {
   if (o.sample == 0) return;
   std::string prompt = text.validation().substr(0, 64);
-  fmt::print("{}\n", trainer.sample(prompt, o.sample, kTemperature, o.seed));
+  fmt::print("{}\n", trainer.sample(prompt, o.sample, kTemperature, seed));
 }
 
 int evaluate(const Options& o) {
@@ -51,40 +53,64 @@ int evaluate(const Options& o) {
   data::ByteText text(data::read_text(path), state.config.model.context, state.config.model.vocab);
   auto run = [&](DeviceKind device) {
     auto trainer = make_trainer(state.config, device);
-    train::load_checkpoint(folder, *trainer, false);
+    train::load_checkpoint(folder, state, *trainer, false);
     fmt::print("val loss {:.4f}\n", trainer->validate(text));
   };
   train::on_device(o.device, run, stderr);
   return 0;
 }
 
+// The checkpoint that --resume goes on from; "" where a run has begun and saved nothing yet.
+std::string checkpoint_to_resume(const Options& o) {
+  try {
+    return train::latest_checkpoint(o.out);
+  } catch (const Error&) {
+    if (!std::filesystem::exists(std::filesystem::path(o.out) / "metrics.jsonl")) throw;
+    fmt::print(stderr, "'{}' has no checkpoint yet: starting at step 0\n", o.out);
+    return "";
+  }
+}
+
 int train_and_sample(const Options& o) {
-  std::string all = data::read_text(data_path(o.data));
+  std::string folder = o.resume ? checkpoint_to_resume(o) : "";
+  std::optional<train::TrainState> state;
+  if (!folder.empty()) state = train::read_train_state(folder);
+  std::string data = o.data.empty() && state ? state->data : o.data;
+  std::string all = data::read_text(data_path(data));
   int status = 0;
   auto run = [&](DeviceKind device) {
-    Plan plan = plan_for(o, device);
+    Plan plan = state ? plan_for(o, folder, *state) : plan_for(o, device);
     data::ByteText text(all, plan.config.model.context, plan.config.model.vocab);
+    if (state && text.checksum() != state->data_checksum)
+      fmt::print(stderr, "the data is not what '{}' was trained on: the batches are others\n",
+                 folder);
     auto trainer = make_trainer(plan.config, device);
-    trainer->init();
+    if (state)
+      train::load_checkpoint(folder, *state, *trainer, true);
+    else
+      trainer->init();
+    if (state) fmt::print(stderr, "going on from {}\n", folder);
     std::signal(SIGINT, [](int) { interrupted = 1; });
     train::RunResult result = run_training(*trainer, text,
                                            {.rate = plan.rate,
                                             .out = o.out,
-                                            .data = o.data,
+                                            .data = data,
                                             .eval_every = o.eval_every,
                                             .save_every = o.save_every,
+                                            .stop_after = o.stop_after,
+                                            .resumed = state,
                                             .progress = stderr,
                                             .stop = &interrupted});
     std::signal(SIGINT, SIG_DFL);
-    fmt::print(stderr, "{} steps in {:.1f} s{}\n", result.steps, result.seconds,
-               result.checkpoint.empty() ? "" : "; saved " + result.checkpoint);
+    fmt::print(stderr, "{} steps in {:.1f} s{}\n", result.steps - (state ? state->step : 0),
+               result.seconds, result.checkpoint.empty() ? "" : "; saved " + result.checkpoint);
     if (result.stopped) {
-      status = kInterruptedStatus;
+      status = interrupted != 0 ? kInterruptedStatus : 0;
       return;
     }
     fmt::print("val loss {:.4f}\n", result.val_loss);
     std::fflush(stdout);
-    print_sample(*trainer, text, o);
+    print_sample(*trainer, text, o, plan.config.seed);
   };
   train::on_device(o.device, run, stderr);
   return status;

@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 using namespace sinter;
@@ -7,7 +8,7 @@ using namespace sinter;
 namespace {
 
 // Flags of a later version: known, so that a script that uses them gets a plain answer.
-constexpr const char* kNotYet[] = {"--accumulate", "--clip", "--memory", "--tune", "--resume"};
+constexpr const char* kNotYet[] = {"--accumulate", "--clip", "--memory", "--tune"};
 
 void add_flags(CLI::App& app, Options& o) {
   app.add_option("--model", o.model, "a preset: tiny, small, gpt2-124m, tinyllama-1.1b, qwen3-0.6b")
@@ -44,6 +45,10 @@ void add_flags(CLI::App& app, Options& o) {
   training("--device", o.device, "auto, cuda, cpu or reference")
       ->check(CLI::IsMember({"auto", "cuda", "cpu", "reference"}));
   training("--out", o.out, "folder for metrics and checkpoints; nothing is written without it");
+  app.add_flag("--resume", o.resume, "go on from the last checkpoint of --out, with its settings")
+      ->group("Training");
+  training("--stop-after", o.stop_after, "end at this step, as if interrupted there")
+      ->check(CLI::PositiveNumber);
   training("--save-every", o.save_every, "steps between checkpoints")->check(CLI::PositiveNumber);
   training("--eval-every", o.eval_every, "steps between evaluations")->check(CLI::PositiveNumber);
   app.add_flag("--eval", o.eval, "load the checkpoint of --out, print its loss and stop")
@@ -92,6 +97,8 @@ void check_names(const Options& o) {
     throw Error(fmt::format("--model: unknown preset '{}'; there are {}", o.model,
                             fmt::join(nn::gpt_preset_names(), ", ")));
   if (o.eval && o.out.empty()) throw Error("--eval: give the folder of the model with --out");
+  if (o.resume && o.out.empty()) throw Error("--resume: give the folder of the run with --out");
+  if (o.resume && o.eval) throw Error("--resume trains and --eval does not: give one of them");
 }
 
 // What a device trains in a minute or two, when nothing else is asked for.
@@ -137,18 +144,22 @@ bool parse_options(int argc, const char* const* argv, Options& options) {
     throw Error(e.what());
   }
   refuse_later(app, later);
-  options.recompute_blocks = later.recompute == "block";
+  if (app.count("--recompute") > 0) options.recompute = later.recompute;
   check_names(options);
   return true;
 }
 
-Plan plan_for(const Options& o, DeviceKind device) {
-  Plan plan = default_plan(device);
-  nn::GptConfig& m = plan.config.model;
+namespace {
+
+void set(auto& to, const auto& from) {
+  if (from) to = *from;
+}
+
+// Puts what was given in the place of what `plan` has.
+void apply(const Options& o, Plan& plan) {
+  train::TrainConfig& c = plan.config;
+  nn::GptConfig& m = c.model;
   if (!o.model.empty()) m = *nn::gpt_preset(o.model);
-  auto set = [](auto& to, const auto& from) {
-    if (from) to = *from;
-  };
   // The feed-forward part follows the width unless a preset's own width stays.
   if (o.width) m.hidden = 0;
   set(m.layers, o.layers);
@@ -159,15 +170,40 @@ Plan plan_for(const Options& o, DeviceKind device) {
   set(m.vocab, o.vocab);
   set(m.context, o.context);
   set(m.dropout, o.dropout);
-  m.recompute_blocks = o.recompute_blocks;
+  set(c.recompute, o.recompute);
+  m.recompute_blocks = c.recompute == "block";
   m.check();
-  plan.config.weight_decay = o.weight_decay;
-  plan.config.seed = o.seed;
-  set(plan.config.batch, o.batch);
+  set(c.weight_decay, o.weight_decay);
+  set(c.seed, o.seed);
+  set(c.batch, o.batch);
+  set(c.accumulate, o.accumulate);
+  set(c.clip, o.clip);
   set(plan.rate.peak, o.lr);
   set(plan.rate.steps, o.steps);
-  plan.rate.warmup = o.warmup.value_or(std::min(plan.rate.warmup, plan.rate.steps / 10));
-  plan.rate.schedule = *train::parse_schedule(o.schedule);
-  plan.rate.decay_steps = o.decay_steps;
+  set(plan.rate.warmup, o.warmup);
+  set(plan.rate.decay_steps, o.decay_steps);
+  if (o.schedule) plan.rate.schedule = *train::parse_schedule(*o.schedule);
+}
+
+}  // namespace
+
+Plan plan_for(const Options& o, DeviceKind device) {
+  Plan plan = default_plan(device);
+  apply(o, plan);
+  if (!o.warmup) plan.rate.warmup = std::min(plan.rate.warmup, plan.rate.steps / 10);
+  return plan;
+}
+
+Plan plan_for(const Options& o, const std::string& checkpoint, const train::TrainState& state) {
+  Plan plan{state.config, state.rate};
+  // A width takes the head's and the feed-forward part's along, as it did for the first start.
+  if (o.width && *o.width != plan.config.model.width && !o.head_dim) plan.config.model.head_dim = 0;
+  apply(o, plan);
+  plan.config.model.dropout = o.dropout.value_or(state.config.model.dropout);
+  if (o.width == state.config.model.width) plan.config.model.hidden = state.config.model.hidden;
+  std::vector<std::string> found = train::differences(state.config, plan.config);
+  if (!found.empty())
+    throw Error(
+        fmt::format("--resume: '{}' is of another run: {}", checkpoint, fmt::join(found, "; ")));
   return plan;
 }

@@ -12,15 +12,14 @@ struct Options {
   std::optional<int64_t> layers, heads, kv_heads, width, head_dim, vocab, context;
   std::optional<int64_t> batch, steps, warmup;
   std::optional<double> lr, dropout;
-  double weight_decay = 0.1;
-  std::string schedule = "cosine";
-  int64_t decay_steps = 0;
-  uint64_t seed = 1;
-  bool recompute_blocks = false;
+  std::optional<int64_t> accumulate, decay_steps;
+  std::optional<double> clip, weight_decay;
+  std::optional<std::string> schedule, recompute;
+  std::optional<uint64_t> seed;
 
   std::string data, device = "auto", out;
-  int64_t eval_every = 0, save_every = 0;
-  bool eval = false;
+  int64_t eval_every = 0, save_every = 0, stop_after = 0;
+  bool eval = false, resume = false;
   int64_t sample = 1000;
 };
 
@@ -33,3 +32,7 @@ struct Plan {
   sinter::train::LearningRate rate;
 };
 Plan plan_for(const Options& options, sinter::DeviceKind device);
+// The same for a run that goes on: what was not given is that of the checkpoint. Throws Error where
+// shape, seed or batch differ.
+Plan plan_for(const Options& options, const std::string& checkpoint,
+              const sinter::train::TrainState& state);

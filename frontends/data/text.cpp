@@ -1,3 +1,4 @@
+#include <sinter/frontends/checkpoint/checksum.h>
 #include <sinter/frontends/data/text.h>
 #include <sinter/ir/diagnostic.h>
 #include <sinter/ir/philox.h>
@@ -135,7 +136,8 @@ std::string sinter_tree() {
   return "";
 }
 
-ByteText::ByteText(std::string_view text, int64_t length, int64_t vocab) : length_(length) {
+ByteText::ByteText(std::string_view text, int64_t length, int64_t vocab)
+    : checksum_(sinter::checksum(text.data(), text.size())), length_(length) {
   if (static_cast<int64_t>(text.size()) <= length)
     throw Error(fmt::format("the data has {} bytes, shorter than the context of {} and one more",
                             text.size(), length));

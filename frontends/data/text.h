@@ -37,6 +37,8 @@ class ByteText {
   const std::string& training() const { return training_; }
   const std::string& validation() const { return validation_; }
   int64_t length() const { return length_; }
+  // Of all bytes: two texts of one checksum give the same batches.
+  const std::string& checksum() const { return checksum_; }
 
   // Windows at places drawn from (seed, step, row).
   Batch batch(int64_t rows, uint64_t seed, uint32_t step) const;
@@ -45,7 +47,7 @@ class ByteText {
   Batch validation_batch(int64_t rows, int64_t index) const;
 
  private:
-  std::string training_, validation_;
+  std::string training_, validation_, checksum_;
   int64_t length_;
 };
 

@@ -1,73 +1,30 @@
+#include <sinter/frontends/checkpoint/checksum.h>
 #include <sinter/frontends/checkpoint/safetensors.h>
 #include <sinter/frontends/train/checkpoint.h>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <limits>
+#include <optional>
+#include <sstream>
 
 namespace sinter::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "step-";
-
-// Each field of a config once, for writing and for reading.
-template <typename Config, typename Visit>
-void visit_model(Config& c, Visit&& visit) {
-  visit("layers", c.layers);
-  visit("heads", c.heads);
-  visit("kv_heads", c.kv_heads);
-  visit("width", c.width);
-  visit("head_dim", c.head_dim);
-  visit("hidden", c.hidden);
-  visit("vocab", c.vocab);
-  visit("context", c.context);
-  visit("dropout", c.dropout);
-  visit("rope_base", c.rope_base);
-  visit("norm_eps", c.norm_eps);
-  visit("tied", c.tied);
-  visit("qk_norm", c.qk_norm);
-}
-
-Json to_json(const TrainState& state) {
-  nn::GptConfig resolved = state.config.model.resolved();
-  Json model;
-  model["style"] = resolved.style == nn::GptStyle::Llama ? "llama" : "gpt2";
-  visit_model(resolved, [&](const char* name, const auto& v) { model[name] = v; });
-  Json json;
-  json["format"] = 1;
-  json["step"] = state.step;
-  json["seed"] = state.config.seed;
-  json["batch"] = state.config.batch;
-  json["weight_decay"] = state.config.weight_decay;
-  json["data"] = state.data;
-  json["model"] = model;
-  return json;
-}
-
-TrainState from_json(const Json& json) {
-  if (json.at("format") != 1) throw Error("its format is not 1");
-  TrainState state;
-  json.at("step").get_to(state.step);
-  json.at("seed").get_to(state.config.seed);
-  json.at("batch").get_to(state.config.batch);
-  json.at("weight_decay").get_to(state.config.weight_decay);
-  json.at("data").get_to(state.data);
-  const Json& model = json.at("model");
-  std::string style = model.at("style");
-  if (style != "gpt2" && style != "llama") throw Error(fmt::format("unknown style '{}'", style));
-  state.config.model.style = style == "llama" ? nn::GptStyle::Llama : nn::GptStyle::Gpt2;
-  visit_model(state.config.model, [&](const char* name, auto& v) { model.at(name).get_to(v); });
-  return state;
-}
+constexpr const char* kModel = "model.safetensors";
+constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kState = "state.json";
 
 void flush_to_disk(const std::string& path) {
   int descriptor = open(path.c_str(), O_RDONLY);
@@ -83,107 +40,164 @@ void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  if (!file) throw Error(fmt::format("cannot write '{}'", path));
+  if (!file) throw Error(fmt::format("cannot write '{}': {}", path, std::strerror(errno)));
   flush_to_disk(path);
 }
 
-std::vector<NamedTensor> tensors_of(const GptTrainer& trainer,
-                                    const std::vector<std::string>& names) {
-  std::vector<NamedTensor> tensors;
-  for (const std::string& name : names) tensors.emplace_back(name, trainer.state(name));
-  return tensors;
+std::string checksum_of(const Tensor& t) {
+  return checksum(t.data(), static_cast<size_t>(t.bytes()));
 }
 
-// N of a folder called step-N, or -1.
-int64_t step_of(const fs::path& folder) {
-  std::string name = folder.filename();
-  if (!name.starts_with(kPrefix)) return -1;
-  int64_t step = -1;
-  const char* end = name.data() + name.size();
-  auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  return error == std::errc() && stop == end ? step : -1;
+void write_tensors(const fs::path& folder, const char* file, const GptTrainer& trainer,
+                   const std::vector<std::string>& names, TrainState& state) {
+  std::vector<NamedTensor> tensors;
+  for (const std::string& name : names) {
+    tensors.emplace_back(name, trainer.state(name));
+    state.checksums[file][name] = checksum_of(tensors.back().second);
+  }
+  write_safetensors(folder / file, tensors);
 }
 
 // The file's tensors, checked against the names and types that the trainer has.
-std::vector<NamedTensor> read_all(const std::string& path, const GptTrainer& trainer,
-                                  const std::vector<std::string>& names) {
+void read_tensors(const fs::path& folder, const char* file_name, const GptTrainer& trainer,
+                  const std::vector<std::string>& names, const TrainState& state,
+                  std::vector<NamedTensor>& tensors) {
+  std::string path = folder / file_name;
   SafetensorsFile file(path);
-  std::vector<NamedTensor> tensors;
+  auto sums = state.checksums.find(file_name);
   for (const std::string& name : names) {
     const auto* entry = file.find(name);
     if (entry == nullptr) throw Error(fmt::format("'{}' has no tensor '{}'", path, name));
     require_type(fmt::format("'{}': tensor '{}'", path, name), trainer.state(name).type(),
                  entry->type);
-    tensors.emplace_back(name, file.read(*entry));
+    Tensor value = file.read(*entry);
+    bool known = sums != state.checksums.end() && sums->second.contains(name);
+    if (!known || sums->second.at(name) != checksum_of(value))
+      throw Error(fmt::format(
+          "'{}': tensor '{}' is not the one that was saved: its checksum is {}, "
+          "that in {} {}",
+          path, name, checksum_of(value), kState, known ? sums->second.at(name) : "is missing"));
+    tensors.emplace_back(name, std::move(value));
   }
   if (file.entries().size() != names.size())
     for (const auto& entry : file.entries())
       if (std::find(names.begin(), names.end(), entry.name) == names.end())
         throw Error(
             fmt::format("'{}' has a tensor '{}' that the model does not", path, entry.name));
-  return tensors;
+}
+
+std::optional<int64_t> whole_number(std::string_view text) {
+  int64_t number = -1;
+  auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || stop != text.data() + text.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+// N of a folder called step-N.
+std::optional<int64_t> step_of(const fs::path& folder) {
+  std::string name = folder.filename();
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  return whole_number(std::string_view(name).substr(kPrefix.size()));
+}
+
+// The process that writes, or wrote, the folder .step-N.PID.
+std::optional<int64_t> writer_of(const fs::path& folder) {
+  std::string name = folder.filename();
+  if (!name.starts_with(fmt::format(".{}", kPrefix))) return std::nullopt;
+  return whole_number(std::string_view(name).substr(name.rfind('.') + 1));
+}
+
+// Puts `scratch` in the place of `target`; what was there is in `scratch` then, or gone.
+void publish(const fs::path& scratch, const fs::path& target) {
+  if (!fs::exists(target)) return fs::rename(scratch, target);
+  if (renameat2(AT_FDCWD, scratch.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
+  // A file system that cannot exchange: a moment without either is as good as it gets.
+  fs::remove_all(target);
+  fs::rename(scratch, target);
+}
+
+// When the run began that wrote it. One that cannot be read counts as the last, and is refused
+// where it is read.
+int64_t run_of(const fs::path& folder) {
+  try {
+    return read_train_state(folder).started;
+  } catch (const Error&) {
+    return std::numeric_limits<int64_t>::max();
+  }
 }
 
 }  // namespace
 
-std::string save_checkpoint(const std::string& dir, const GptTrainer& trainer,
-                            const TrainState& state) {
+std::string save_checkpoint(const std::string& dir, const GptTrainer& trainer, TrainState state) {
   fs::path target = fs::path(dir) / fmt::format("{}{}", kPrefix, state.step);
   fs::path scratch = fs::path(dir) / fmt::format(".{}{}.{}", kPrefix, state.step, getpid());
-  fs::path old = scratch.string() + ".old";
   try {
-    fs::remove_all(scratch);
+    remove_leftovers(dir);
     fs::create_directories(scratch);
-    write_safetensors(scratch / "model.safetensors", tensors_of(trainer, trainer.weight_names()));
-    write_safetensors(scratch / "optimizer.safetensors",
-                      tensors_of(trainer, trainer.optimizer_names()));
-    write_text(scratch / "state.json", to_json(state).dump(2) + "\n");
+    state.checksums.clear();
+    state.updates = trainer.updates();
+    state.skipped = trainer.skipped();
+    write_tensors(scratch, kModel, trainer, trainer.weight_names(), state);
+    write_tensors(scratch, kOptimizer, trainer, trainer.optimizer_names(), state);
+    write_text(scratch / kState, to_json(state));
     flush_to_disk(scratch);
-    // A folder cannot be renamed over one that has files.
-    if (fs::exists(target)) fs::rename(target, old);
-    fs::rename(scratch, target);
+    publish(scratch, target);
     flush_to_disk(dir);
-    fs::remove_all(old);
+    fs::remove_all(scratch);
   } catch (const std::exception& e) {
     std::error_code ignored;
     fs::remove_all(scratch, ignored);
-    if (!fs::exists(target, ignored) && fs::exists(old, ignored)) fs::rename(old, target, ignored);
     throw Error(fmt::format("cannot save '{}': {}", target.string(), e.what()));
   }
   return target;
 }
 
+void remove_leftovers(const std::string& dir) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+    auto writer = writer_of(entry.path());
+    if (!writer) continue;
+    bool own = *writer == getpid();
+    if (own || (kill(static_cast<pid_t>(*writer), 0) != 0 && errno == ESRCH))
+      fs::remove_all(entry.path(), ignored);
+  }
+}
+
 std::string latest_checkpoint(const std::string& dir) {
   std::error_code error;
   fs::path best;
-  int64_t best_step = -1;
-  for (const auto& entry : fs::directory_iterator(dir, error))
-    if (int64_t step = step_of(entry.path()); step > best_step) best = entry, best_step = step;
-  if (best_step < 0) throw Error(fmt::format("'{}' has no checkpoint step-N", dir));
+  std::pair<int64_t, int64_t> best_key{-1, -1};
+  for (const auto& entry : fs::directory_iterator(dir, error)) {
+    auto step = step_of(entry.path());
+    if (!step) continue;
+    std::pair<int64_t, int64_t> key{run_of(entry.path()), *step};
+    if (key > best_key) best = entry, best_key = key;
+  }
+  if (best.empty()) throw Error(fmt::format("'{}' has no checkpoint step-N", dir));
   return best;
 }
 
 TrainState read_train_state(const std::string& folder) {
-  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"})
+  for (const char* name : {kModel, kOptimizer, kState})
     if (!fs::is_regular_file(fs::path(folder) / name))
       throw Error(fmt::format("checkpoint '{}' is incomplete: no {}", folder, name));
-  std::string path = fs::path(folder) / "state.json";
+  std::string path = fs::path(folder) / kState;
   try {
-    std::ifstream file(path);
-    TrainState state = from_json(Json::parse(file));
-    state.config.model.check();
-    return state;
-  } catch (const std::exception& e) {
-    throw Error(fmt::format("'{}' is malformed: {}", path, e.what()));
+    std::ifstream file(path, std::ios::binary);
+    std::stringstream text;
+    text << file.rdbuf();
+    return parse_train_state(text.str());
+  } catch (const Error& e) {
+    throw Error(fmt::format("'{}' is malformed: {}", path, e.diagnostic().message));
   }
 }
 
-void load_checkpoint(const std::string& folder, GptTrainer& trainer, bool optimizer) {
-  auto tensors = read_all(fs::path(folder) / "model.safetensors", trainer, trainer.weight_names());
+void load_checkpoint(const std::string& folder, const TrainState& state, GptTrainer& trainer,
+                     bool optimizer) {
+  std::vector<NamedTensor> tensors;
+  read_tensors(folder, kModel, trainer, trainer.weight_names(), state, tensors);
   if (optimizer)
-    for (auto& t :
-         read_all(fs::path(folder) / "optimizer.safetensors", trainer, trainer.optimizer_names()))
-      tensors.push_back(std::move(t));
+    read_tensors(folder, kOptimizer, trainer, trainer.optimizer_names(), state, tensors);
   for (const auto& [name, value] : tensors) trainer.set_state(name, value);
 }
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace sinter::train {
@@ -27,13 +28,31 @@ nlohmann::ordered_json number(int64_t v) {
 
 }  // namespace
 
-Metrics::Metrics(const std::string& dir) {
+Metrics::Metrics(const std::string& dir, int64_t resumed) {
   if (dir.empty()) return;
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   path_ = std::filesystem::path(dir) / "metrics.jsonl";
-  file_ = std::fopen(path_.c_str(), "w");
+  if (resumed > 0) keep_lines(resumed);
+  file_ = std::fopen(path_.c_str(), resumed > 0 ? "a" : "w");
   if (file_ == nullptr) fail();
+}
+
+// Written beside the file and renamed over it, so that a kill loses no line. A line cut short by
+// one is dropped.
+void Metrics::keep_lines(int64_t last) const {
+  std::string aside = path_ + ".new", line;
+  std::ifstream from(path_);
+  std::ofstream to(aside);
+  while (std::getline(from, line)) {
+    auto json = nlohmann::ordered_json::parse(line, nullptr, false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
+    int64_t step = json["step"];
+    if (step > last || (step == last && json.contains("val_loss"))) continue;
+    to << line << '\n';
+  }
+  to.close();
+  if (!to || std::rename(aside.c_str(), path_.c_str()) != 0) fail();
 }
 
 Metrics::~Metrics() {
@@ -48,6 +67,10 @@ void Metrics::write(const Line& line) {
   std::string text = json.dump() + "\n";
   if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0)
     fail();
+}
+
+void Metrics::flush() {
+  if (file_ != nullptr && fsync(fileno(file_)) != 0) fail();
 }
 
 void Metrics::fail() const {

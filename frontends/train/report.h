@@ -19,15 +19,19 @@ class Metrics {
   using Line = std::vector<std::pair<const char*, std::variant<int64_t, double>>>;
 
   // Makes the folder and starts the file anew; an empty DIR writes nothing. Throws Error where
-  // either cannot be written.
-  explicit Metrics(const std::string& dir);
+  // either cannot be written. A run that goes on after step `resumed` keeps the lines up to that
+  // step, without an evaluation after it, which is yet to come.
+  explicit Metrics(const std::string& dir, int64_t resumed = 0);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
   void write(const Line& line);
+  // On the disk itself.
+  void flush();
 
  private:
+  void keep_lines(int64_t last) const;
   [[noreturn]] void fail() const;
   std::string path_;
   std::FILE* file_ = nullptr;

@@ -18,9 +18,19 @@ RunResult run_training(GptTrainer& trainer, const data::ByteText& text, const Ru
   const TrainConfig& config = trainer.config();
   const int64_t steps = options.rate.steps;
   const auto tokens = static_cast<double>(config.batch * config.model.context);
-  Metrics metrics(options.out);
-  Progress progress(options.progress, steps);
+  TrainState state = options.resumed.value_or(TrainState{});
+  state.config = config;
+  state.rate = options.rate;
+  state.data = options.data;
+  state.data_checksum = text.checksum();
+  if (state.started == 0)
+    state.started = std::chrono::system_clock::now().time_since_epoch().count();
+  const int64_t first = state.step;
   RunResult result;
+  result.steps = first;
+  if (!options.out.empty()) remove_leftovers(options.out);
+  Metrics metrics(options.out, first);
+  Progress progress(options.progress, steps);
 
   auto evaluate = [&] {
     result.val_loss = trainer.validate(text);
@@ -28,13 +38,21 @@ RunResult run_training(GptTrainer& trainer, const data::ByteText& text, const Ru
   };
   auto save = [&] {
     if (options.out.empty()) return;
-    result.checkpoint = save_checkpoint(options.out, trainer, {config, result.steps, options.data});
+    metrics.flush();
+    state.step = result.steps;
+    result.checkpoint = save_checkpoint(options.out, trainer, state);
   };
   auto due = [&](int64_t every) {
     return every > 0 && result.steps % every == 0 && result.steps != steps;
   };
+  auto evaluate_if_due = [&] {
+    if (!due(options.eval_every)) return;
+    evaluate();
+    progress.note(fmt::format("step {}: val loss {:.4f}", result.steps, result.val_loss));
+  };
 
-  while (result.steps < steps && !result.stopped) {
+  if (first > 0) evaluate_if_due();
+  while (result.steps < steps) {
     data::Batch batch = text.batch(config.batch, config.seed, static_cast<uint32_t>(result.steps));
     double lr = options.rate.at(result.steps);
     auto start = Clock::now();
@@ -46,21 +64,22 @@ RunResult run_training(GptTrainer& trainer, const data::ByteText& text, const Ru
                    {"loss", step.loss},
                    {"lr", lr},
                    {"grad_norm", step.grad_norm},
+                   {"skipped", step.skipped},
                    {"tokens_per_s", tokens / seconds},
                    {"ms", seconds * 1e3}});
-    progress.show(result.steps, step.loss,
-                  tokens * static_cast<double>(result.steps) / result.seconds, "tokens/s",
-                  result.seconds);
-    result.stopped = options.stop != nullptr && *options.stop != 0;
+    int64_t done = result.steps - first;
+    progress.show(result.steps, step.loss, tokens * static_cast<double>(done) / result.seconds,
+                  "tokens/s",
+                  result.seconds * static_cast<double>(result.steps) / static_cast<double>(done));
+    result.stopped = (options.stop != nullptr && *options.stop != 0) ||
+                     (result.steps == options.stop_after && result.steps < steps);
     if (result.stopped) break;
-    if (due(options.eval_every)) {
-      evaluate();
-      progress.note(fmt::format("step {}: val loss {:.4f}", result.steps, result.val_loss));
-    }
+    // The checkpoint first: a run that goes on from it evaluates again.
     if (due(options.save_every)) save();
+    evaluate_if_due();
   }
   progress.close();
-  save();
+  if (result.steps > first || first == 0) save();
   if (!result.stopped) evaluate();
   return result;
 }

@@ -2,6 +2,7 @@
 #include <sinter/frontends/train/trainer.h>
 #include <sinter/ir/ops.h>
 #include <sinter/ir/philox.h>
+#include <sinter/passes/optimizer.h>
 
 #include <algorithm>
 #include <cmath>
@@ -38,11 +39,23 @@ int64_t draw(const float* logits, int64_t count, double temperature, double unif
 }  // namespace
 
 std::optional<Schedule> parse_schedule(std::string_view name) {
-  if (name == "constant") return Schedule::Constant;
-  if (name == "cosine") return Schedule::Cosine;
-  if (name == "linear") return Schedule::Linear;
-  if (name == "wsd") return Schedule::Wsd;
+  for (Schedule s : {Schedule::Constant, Schedule::Cosine, Schedule::Linear, Schedule::Wsd})
+    if (name == to_string(s)) return s;
   return std::nullopt;
+}
+
+std::string_view to_string(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::Constant:
+      return "constant";
+    case Schedule::Cosine:
+      return "cosine";
+    case Schedule::Linear:
+      return "linear";
+    case Schedule::Wsd:
+      return "wsd";
+  }
+  return "";
 }
 
 double LearningRate::at(int64_t step) const {
@@ -150,6 +163,14 @@ std::vector<std::string> GptTrainer::optimizer_names() const {
   for (const State& s : program_.executable().module().states)
     if (!model_->is_parameter(s.name)) names.push_back(s.name);
   return names;
+}
+
+int64_t GptTrainer::updates() const {
+  return static_cast<int64_t>(program_.state(kAdamWCountState).at(0));
+}
+
+int64_t GptTrainer::skipped() const {
+  return 0;
 }
 
 }  // namespace sinter::train

@@ -14,8 +14,12 @@ namespace sinter::train {
 
 struct TrainConfig {
   nn::GptConfig model;
-  int64_t batch = 16;
+  int64_t batch = 16;  // sequences of a step
+  // Parts of the batch, one after another: less memory, and the gradients of the whole.
+  int64_t accumulate = 1;
+  double clip = 0;  // of the gradients' 2-norm; 0: none
   double weight_decay = 0.1;
+  std::string recompute = "none";
   uint64_t seed = 1;
 };
 
@@ -27,6 +31,7 @@ enum class Schedule : uint8_t {
   Wsd,  // constant, then linear over the last `decay_steps`
 };
 std::optional<Schedule> parse_schedule(std::string_view name);
+std::string_view to_string(Schedule schedule);
 
 struct LearningRate {
   double peak = 1e-3;
@@ -50,6 +55,7 @@ class GptTrainer {
   void init() { program_.init(config_.seed); }
   struct StepResult {
     double loss = 0, grad_norm = 0;
+    int64_t skipped = 0;  // steps so far that were not applied, as a gradient was not finite
   };
   StepResult step(const data::Batch& batch, int64_t step, double lr);
   // Mean loss over the text's validation part, nats a token.
@@ -60,6 +66,9 @@ class GptTrainer {
   // States that are parameters, and the optimizer's.
   std::vector<std::string> weight_names() const { return model_->parameters(); }
   std::vector<std::string> optimizer_names() const;
+  // How many updates were applied, and how many not.
+  int64_t updates() const;
+  int64_t skipped() const;
   Tensor state(std::string_view name) const { return program_.state(name); }
   void set_state(std::string_view name, const Tensor& v) { program_.set_state(name, v); }
 
