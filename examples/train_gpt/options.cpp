@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include <utility>
+
 using namespace sinter;
 
 namespace {
@@ -196,11 +198,15 @@ Plan plan_for(const Options& o, DeviceKind device) {
 
 Plan plan_for(const Options& o, const std::string& checkpoint, const train::TrainState& state) {
   Plan plan{state.config, state.rate};
-  // A width takes the head's and the feed-forward part's along, as it did for the first start.
-  if (o.width && *o.width != plan.config.model.width && !o.head_dim) plan.config.model.head_dim = 0;
+  // Sizes that follow from others do so again, as they did at the first start.
+  nn::GptConfig& m = plan.config.model;
+  if (m.kv_heads == m.heads) m.kv_heads = 0;
+  if (m.head_dim * m.heads == m.width) m.head_dim = 0;
+  int64_t hidden = std::exchange(m.hidden, 0);
+  if (m.resolved().hidden != hidden) m.hidden = hidden;
   apply(o, plan);
-  plan.config.model.dropout = o.dropout.value_or(state.config.model.dropout);
-  if (o.width == state.config.model.width) plan.config.model.hidden = state.config.model.hidden;
+  if (o.width == state.config.model.width) m.hidden = hidden;
+  m.dropout = o.dropout.value_or(state.config.model.dropout);
   std::vector<std::string> found = train::differences(state.config, plan.config);
   if (!found.empty())
     throw Error(
