@@ -56,7 +56,7 @@ std::unique_ptr<Model> build(const Network& network, const data::LabelledImages&
   Value logits = network.build(step, step.input("images", pixels));
   Value loss = cross_entropy(logits, step.input("labels", i32({batch}))).loss.named("loss");
   step.output("loss", loss);
-  minimize(loss, step.parameters(), AdamW{.grad_norm = "grad_norm"});
+  minimize(loss, step.parameters(), AdamW{}, {.grad_norm = "grad_norm"});
 
   Scope eval = model->graph("eval");
   logits = network.build(eval, eval.input("images", pixels));

@@ -1,76 +1,62 @@
 // optimizer: appends the update of the parameters that minimize() names.
 //
 // What it reads and what it adds stands in optimizer.h. It runs after autodiff, whose outputs
-// `grad_NAME` it turns into next values of the parameters and of the optimizer's own state.
+// `grad_NAME` it turns into next values of the parameters and of the optimizer's own state. What a
+// step computes and which states it has is said by the optimizer's op and its rule; no rule is
+// named here.
 
 #include <sinter/passes/optimizer.h>
 
+#include <sinter/ir/op_def.h>
 #include <sinter/ir/ops.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
 
 #include <algorithm>
+#include <map>
 
 namespace sinter {
 
 namespace {
+
+// One rule as this graph uses it.
+struct Applied {
+  const OptimizerRule* rule = nullptr;
+  const OpDef* def = nullptr;
+  std::shared_ptr<void> attrs, undecayed;  // the same but for weight_decay = 0
+  Value lr;
+  Value count, next_count;  // null until a parameter asks
+  size_t parameters = 0;
+};
+
+// A parameter on its way through the pass.
+struct Parameter {
+  std::string name;
+  Value p, g;
+  Applied* by = nullptr;
+};
+
+// A state and what becomes of it.
+struct Next {
+  std::string name;
+  Value before, after;
+};
 
 class Update {
  public:
   Update(Module& module, Graph& graph) : module_(module), graph_(graph) {}
 
   void run(PassContext& context) {
-    const auto* rule = attribute<std::string>("optimizer");
-    if (rule == nullptr || *rule != "adamw") fail("there is one optimizer, \"adamw\"");
-    if (graph_.attributes.contains("loss")) fail("the gradients are missing; run autodiff first");
-    const auto* names = attribute<std::vector<std::string>>("wrt");
-    if (names == nullptr || names->empty()) fail("wrt names no parameters");
-
-    AdamWAttrs attrs;
-    read(attrs.beta1, "beta1");
-    read(attrs.beta2, "beta2");
-    read(attrs.eps, "eps");
-    read(attrs.weight_decay, "weight_decay");
-    const auto* undecayed = attribute<std::vector<std::string>>("no_decay");
-    const bool* keep = attribute<bool>("keep_gradients");
-    const auto* norm = attribute<std::string>("grad_norm");
-    std::vector<Value> squares;
-
-    Value lr = learning_rate();
-    Value count;
-    for (const std::string& name : *names) {
-      Value p = graph_.find_input(name);
-      if (!p) fail(fmt::format("there is no input {}", name));
-      Value g = take_gradient(name, keep != nullptr && *keep);
-      InsertionScope scope = g.op() != nullptr
-                                 ? InsertionScope(graph_, nullptr, *g.op(), g.op()->loc(), "")
-                                 : InsertionScope(graph_, nullptr);
-      if (!count) count = next_count();
-      if (norm != nullptr) squares.push_back(sum(square(cast(g, DType::F32))));
-      declare(name, p.type());
-      Value m = state_input(adamw_mean_state(name), p.type());
-      Value v = state_input(adamw_square_state(name), p.type());
-      AdamWAttrs own = attrs;
-      if (undecayed != nullptr &&
-          std::find(undecayed->begin(), undecayed->end(), name) != undecayed->end())
-        own.weight_decay = 0;
-      AdamWResult next = adamw(p, g, m, v, count, lr, own);
-      set_output(name, next.p);
-      set_output(adamw_mean_state(name), next.m);
-      set_output(adamw_square_state(name), next.v);
-    }
-    set_output(std::string(kAdamWCountState), count);
-    if (norm != nullptr) {
-      const Op& last = *squares.back().op();
-      InsertionScope scope(graph_, nullptr, last, last.from(), "");
-      set_output(*norm, sqrt(add_n(squares)).named(*norm));
-    }
-    context.remark({},
-                   fmt::format("@{}: adamw updates {} parameters", graph_.name(), names->size()));
-    for (std::string_view name : {"optimizer", "wrt", "lr", "beta1", "beta2", "eps", "weight_decay",
-                                  "no_decay", "keep_gradients", "grad_norm"})
-      if (auto it = graph_.attributes.find(name); it != graph_.attributes.end())
-        graph_.attributes.erase(it);
+    read_rules();
+    std::vector<Parameter> parameters = take_parameters();
+    clip(parameters);
+    for (Parameter& p : parameters) update(p);
+    finish();
+    for (const auto& entry : rules_)
+      context.remark({}, fmt::format("@{}: {} updates {} parameters", graph_.name(), entry.first,
+                                     entry.second.parameters));
+    for (const std::string& name : read_) graph_.attributes.erase(name);
+    refuse_unread();
   }
 
   // States that the update declared and the graph `init` does not set.
@@ -88,26 +74,107 @@ class Update {
     throw Error(fmt::format("optimizer: graph @{}: {}", graph_.name(), message));
   }
 
-  // Null when it is missing or of another type.
+  // Null when it is missing. The attribute is taken away at the end.
+  const AttrValue* attribute(const std::string& name) {
+    auto it = graph_.attributes.find(name);
+    if (it == graph_.attributes.end()) return nullptr;
+    read_.push_back(name);
+    return &it->second;
+  }
+  // `otherwise` when it is missing.
   template <typename T>
-  const T* attribute(std::string_view name) const {
-    auto it = graph_.attributes.find(name);
-    return it == graph_.attributes.end() ? nullptr : std::get_if<T>(&it->second);
+  T attribute(const std::string& name, T otherwise) {
+    const AttrValue* value = attribute(name);
+    if (value != nullptr && !detail::from_attr(otherwise, *value)) refuse(name, *value);
+    return otherwise;
+  }
+  [[noreturn]] void refuse(const std::string& name, const AttrValue& value) const {
+    fail(fmt::format("{} cannot be {}", name, to_string(value)));
   }
 
-  void read(double& number, std::string_view name) const {
-    auto it = graph_.attributes.find(name);
-    if (it == graph_.attributes.end()) return;
-    if (!detail::from_attr(number, it->second))
-      fail(fmt::format("{} cannot be {}", name, to_string(it->second)));
+  // --- The rules
+
+  void read_rules() {
+    auto main = attribute<std::string>("optimizer", "");
+    if (find_optimizer(main) == nullptr)
+      fail(fmt::format("there is no optimizer \"{}\"; there are {}", main,
+                       fmt::join(optimizer_names(), ", ")));
+    if (graph_.attributes.contains("loss")) fail("the gradients are missing; run autodiff first");
+    main_ = add_rule(main, "");
+    main_->lr = learning_rate("lr", {});
+    for (std::string_view name : optimizer_names()) {
+      std::string key(name);
+      auto claimed = attribute<std::vector<std::string>>(key, {});
+      if (claimed.empty()) continue;
+      if (name == main) fail(fmt::format("{} is the rule of all others already", name));
+      Applied* rule = add_rule(key, key + ".");
+      rule->lr = learning_rate(key + ".lr", main_->lr);
+      for (const std::string& parameter : claimed) claims_[parameter] = rule;
+    }
   }
 
-  Value learning_rate() {
-    const auto* named = attribute<std::string>("lr");
-    std::string name = named != nullptr ? *named : "lr";
+  Applied* add_rule(const std::string& name, const std::string& prefix) {
+    Applied& rule = rules_[name];
+    rule.rule = find_optimizer(name);
+    rule.def = &OpRegistry::get().at(name);
+    const AttrSchema& schema = rule.def->schema;
+    rule.attrs = schema.make();
+    for (size_t i = 0; i < schema.items.size(); ++i) {
+      std::string key = prefix + std::string(schema.items[i].name);
+      const AttrValue* value = attribute(key);
+      if (value != nullptr && !schema.items[i].set(rule.attrs.get(), i, *value))
+        refuse(key, *value);
+    }
+    rule.undecayed = schema.copy(rule.attrs.get());
+    for (size_t i = 0; i < schema.items.size(); ++i)
+      if (schema.items[i].name == "weight_decay") schema.items[i].set(rule.undecayed.get(), i, 0.0);
+    return &rule;
+  }
+
+  // The value that the attribute names, else `otherwise`, else an input `lr`.
+  Value learning_rate(const std::string& key, Value otherwise) {
+    bool given = graph_.attributes.contains(key);
+    if (!given && otherwise) return otherwise;
+    auto name = attribute<std::string>(key, "lr");
     Value lr = detail::find_value(graph_, name);
-    if (!lr && named != nullptr && name != "lr") fail(fmt::format("there is no value {}", name));
+    if (!lr && name != "lr") fail(fmt::format("there is no value {}", name));
     return lr ? lr : graph_.add_input("lr", {DType::F32, {}});
+  }
+
+  // What only another rule would have read.
+  void refuse_unread() const {
+    for (const auto& entry : graph_.attributes)
+      for (std::string_view name : optimizer_names()) {
+        const auto& items = OpRegistry::get().at(name).schema.items;
+        bool known = entry.first.starts_with(std::string(name) + ".") ||
+                     std::any_of(items.begin(), items.end(),
+                                 [&](const auto& item) { return item.name == entry.first; });
+        if (known)
+          fail(fmt::format("{} has no use for the attribute {}", main_->rule->name, entry.first));
+      }
+  }
+
+  // --- Gradients
+
+  std::vector<Parameter> take_parameters() {
+    auto names = attribute<std::vector<std::string>>("wrt", {});
+    if (names.empty()) fail("wrt names no parameters");
+    bool keep = attribute("keep_gradients", false);
+    std::vector<Parameter> parameters;
+    for (const std::string& name : names) {
+      Parameter p{name, graph_.find_input(name), {}, main_};
+      if (!p.p) fail(fmt::format("there is no input {}", name));
+      p.g = take_gradient(name, keep);
+      if (auto claimed = claims_.find(name); claimed != claims_.end()) {
+        p.by = claimed->second;
+        claims_.erase(claimed);
+      }
+      parameters.push_back(std::move(p));
+    }
+    if (!claims_.empty())
+      fail(fmt::format("wrt does not name {}, a parameter of {}", claims_.begin()->first,
+                       claims_.begin()->second->rule->name));
+    return parameters;
   }
 
   Value take_gradient(const std::string& parameter, bool keep) {
@@ -121,26 +188,114 @@ class Update {
     fail(fmt::format("there is no output {}; run autodiff first", name));
   }
 
-  void declare(const std::string& name, const TensorType& type) {
+  // New ops carry the place of the gradient's.
+  InsertionScope at(Value g) {
+    if (g.op() == nullptr) return InsertionScope(graph_, nullptr);
+    return InsertionScope(graph_, nullptr, *g.op(), g.op()->loc(), "");
+  }
+
+  // Scales the gradients down to the largest norm that is allowed; gives their norm out.
+  void clip(std::vector<Parameter>& parameters) {
+    auto norm_name = attribute<std::string>("grad_norm", "");
+    const AttrValue* limit = attribute("clip");
+    if (norm_name.empty() && limit == nullptr) return;
+    double largest = attribute("clip", 0.0);
+    if (limit != nullptr && !(largest > 0)) refuse("clip", *limit);
+
+    std::vector<Value> squares;
+    for (const Parameter& p : parameters) {
+      InsertionScope scope = at(p.g);
+      squares.push_back(sum(square(cast(p.g, DType::F32))));
+    }
+    Value factor;
+    {
+      const Op& last = *squares.back().op();
+      InsertionScope scope(graph_, nullptr, last, last.from(), "");
+      Value norm = sqrt(add_n(squares));
+      if (!norm_name.empty()) set_output(norm_name, norm.named(norm_name));
+      if (limit != nullptr) {
+        Value larger = gt(norm, largest), share = largest / norm;
+        factor = where(larger, share, 1.0);
+      }
+    }
+    if (!factor) return;
+    for (Parameter& p : parameters) {
+      InsertionScope scope = at(p.g);
+      p.g = cast(p.g, DType::F32) * factor;
+    }
+  }
+
+  // --- The update
+
+  void update(const Parameter& p) {
+    InsertionScope scope = at(p.g);
+    Applied& by = *p.by;
+    ++by.parameters;
+    bool undecayed = std::find(no_decay_.begin(), no_decay_.end(), p.name) != no_decay_.end();
+    const std::shared_ptr<void>& attrs = undecayed ? by.undecayed : by.attrs;
+    const std::vector<OptimizerState> states = by.rule->states(p.p.type(), attrs.get());
+    OpInit init;
+    std::vector<Next> next{{p.name, p.p, {}}};
+    declare(p.name, p.p.type(), false);
+    for (const OperandSpec& spec : by.def->operands)
+      if (spec.name == "t") next_count(by);  // declared before the states of the first parameter
+    for (const OperandSpec& spec : by.def->operands) {
+      auto state = std::find_if(states.begin(), states.end(),
+                                [&](const OptimizerState& s) { return s.name == spec.name; });
+      Value operand;
+      if (spec.name == "p")
+        operand = p.p;
+      else if (spec.name == "g")
+        operand = p.g;
+      else if (spec.name == "lr")
+        operand = by.lr;
+      else if (spec.name == "t")
+        operand = by.next_count;
+      else if (state != states.end()) {
+        std::string name = optimizer_state(by.rule->name, state->name, p.name);
+        operand = state_input(name, state->type);
+        next.push_back({name, operand, {}});
+      }
+      init.operands.push_back(operand);
+    }
+    init.attrs = attrs;
+    Op& op = graph_.create(*by.def, std::move(init));
+    for (size_t i = 0; i < next.size(); ++i) {
+      next[i].after = op.result(i);
+      next_.push_back(std::move(next[i]));
+    }
+  }
+
+  void next_count(Applied& by) {
+    if (by.next_count) return;
+    by.count = state_input(optimizer_count(by.rule->name), {DType::I32, {}});
+    by.next_count = add(by.count, 1);
+  }
+
+  // The next values become outputs.
+  void finish() {
+    for (const auto& entry : rules_)
+      if (entry.second.count)
+        next_.push_back(
+            {optimizer_count(entry.first), entry.second.count, entry.second.next_count});
+    for (const Next& n : next_) set_output(n.name, n.after);
+  }
+
+  void declare(const std::string& name, const TensorType& type, bool own) {
     if (const State* s = module_.find_state(name)) {
       if (s->type != type)
         fail(fmt::format("state {} is {}, expected {}", name, s->type.str(), type.str()));
       return;
     }
     module_.states.push_back({name, type});
-    if (name.starts_with("adamw.")) added_.push_back({name, type});
+    if (own) added_.push_back({name, type});
   }
 
-  // The input that reads the state.
+  // The input that reads the optimizer's state.
   Value state_input(const std::string& name, const TensorType& type) {
-    declare(name, type);
+    declare(name, type, true);
     Value v = graph_.find_input(name);
     return v ? v : graph_.add_input(name, type);
-  }
-
-  Value next_count() {
-    Value t = state_input(std::string(kAdamWCountState), {DType::I32, {}});
-    return add(t, 1);
   }
 
   void set_output(const std::string& name, Value v) {
@@ -152,6 +307,12 @@ class Update {
 
   Module& module_;
   Graph& graph_;
+  std::vector<std::string> read_;  // the attributes
+  std::map<std::string, Applied, std::less<>> rules_;
+  std::map<std::string, Applied*, std::less<>> claims_;
+  Applied* main_ = nullptr;
+  std::vector<std::string> no_decay_ = attribute<std::vector<std::string>>("no_decay", {});
+  std::vector<Next> next_;
   std::vector<State> added_;
 };
 

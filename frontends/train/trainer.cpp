@@ -89,8 +89,8 @@ std::unique_ptr<Model> build_gpt(const TrainConfig& c) {
   Value logits = nn::gpt(step, step.input("ids", tokens), c.model);
   Value loss = cross_entropy(logits, flat_targets(step, c)).loss.named("loss");
   step.output("loss", loss);
-  minimize(loss, step.parameters(),
-           AdamW{.beta2 = 0.95, .weight_decay = c.weight_decay, .grad_norm = "grad_norm"});
+  minimize(loss, step.parameters(), AdamW{.beta2 = 0.95, .weight_decay = c.weight_decay},
+           {.grad_norm = "grad_norm"});
 
   Scope eval = model->graph("eval");
   logits = nn::gpt(eval, eval.input("ids", tokens), c.model);

@@ -18,7 +18,7 @@ void register_rope(OpRegistry& r);               // rope; part of register_atten
 void register_attention(OpRegistry& r);          // attention
 void register_loss(OpRegistry& r);               // cross_entropy
 void register_random(OpRegistry& r);             // random_uniform, random_normal, dropout
-void register_optimizer(OpRegistry& r);          // adamw
+void register_optimizer(OpRegistry& r);          // sgd, adam, adamw, lion, adafactor, muon
 void register_call(OpRegistry& r);               // fusion
 
 }  // namespace sinter

@@ -63,7 +63,7 @@ class Training {
       CHECK(std::abs(cells.data[i].f - right[i]) <= std::max(1e-5 * std::abs(right[i]), 1e-8));
     }
   }
-  int32_t count() const { return state_.at(std::string(kAdamWCountState)).as<int32_t>()[0]; }
+  int32_t count() const { return state_.at(optimizer_count("adamw")).as<int32_t>()[0]; }
 
  private:
   Module module_;
@@ -81,8 +81,8 @@ TEST_CASE("optimizer: MP-01 three exact steps of AdamW") {
   t.check("p", {0.9788332, -1.976690, 0.4915602});
   t.step({-0.2, 0.05, -2}, 0.01);
   t.check("p", {0.9752753, -1.969077, 0.4974565});
-  t.check(adamw_mean_state("p"), {0.01510000, -0.02020000, -0.1999910});
-  t.check(adamw_square_state("p"), {1.398900e-4, 5.241004e-5, 0.004000000});
+  t.check(optimizer_state("adamw", "m", "p"), {0.01510000, -0.02020000, -0.1999910});
+  t.check(optimizer_state("adamw", "v", "p"), {1.398900e-4, 5.241004e-5, 0.004000000});
   CHECK(t.count() == 3);
 }
 
@@ -94,4 +94,36 @@ TEST_CASE("optimizer: MP-02 neither the count of steps nor the learning rate is 
   }
   fixed.check("p", {0.99});
   rising.check("p", {0.945});
+}
+
+TEST_CASE("optimizer: MP-06 gradients are clipped by the norm of all of them") {
+  // Beside p, whose gradient is [3, 4], a parameter without a gradient.
+  for (double largest : {1.0, 5.0, 100.0}) {
+    CAPTURE(largest);
+    Module module;
+    Graph& graph = module.add_graph("step");
+    Value p = graph.add_input("p", {DType::F32, {2}}), g = graph.add_input("g", {DType::F32, {2}});
+    Value b = graph.add_input("b", {DType::F32, {}});
+    graph.add_output("l", sum(p * g) + b * 0.0);
+    graph.attributes["loss"] = std::string("l");
+    graph.attributes["wrt"] = std::vector<std::string>{"p", "b"};
+    graph.attributes["optimizer"] = std::string("sgd");
+    graph.attributes["clip"] = largest;
+    graph.attributes["grad_norm"] = std::string("norm");
+    PassManager manager;
+    manager.run(module, parse_pipeline("canonicalize,autodiff,optimizer,expand,canonicalize"));
+    std::vector<Tensor> inputs{Tensor::from_doubles({DType::F32, {2}}, {0, 0}),
+                               Tensor::from_doubles({DType::F32, {2}}, {3, 4}),
+                               Tensor::scalar(2.0f), Tensor::scalar(1.0f)};
+    std::vector<Tensor> outputs = Reference().run(graph, inputs);
+    double scale = std::min(1.0, largest / 5);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const std::string& name = graph.outputs()[i].name;
+      if (name == "norm") CHECK(outputs[i].at(0) == 5);
+      if (name == "b") CHECK(outputs[i].at(0) == 2);
+      if (name != "p") continue;
+      CHECK(outputs[i].at(0) == doctest::Approx(-3 * scale).epsilon(1e-6));
+      CHECK(outputs[i].at(1) == doctest::Approx(-4 * scale).epsilon(1e-6));
+    }
+  }
 }

@@ -147,25 +147,21 @@ def gpt2(p, ids):
     return norm(x, "ln_f") @ p["wte.weight"].T
 
 
-def model_loss(p, ids, targets):
-    logits = gpt2(p, ids)
-    loss = F.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1), ignore_index=IGNORE)
-    return loss, logits
-
-
-def make_model():
-    source = Source(1000)
-    values = make_parameters(source)
-    ids = source.integers([BATCH, CONTEXT], VOCAB)
-    targets = source.integers([BATCH, CONTEXT], VOCAB)
-    targets[1, 2] = IGNORE
+def train(values, model, ids, targets):
+    """Loss, logits and gradients of a language model; and three AdamW steps from there."""
     ids_t, targets_t = torch.from_numpy(ids).long(), torch.from_numpy(targets).long()
 
     def leaves():
         return {k: torch.from_numpy(v.copy()).requires_grad_() for k, v in values.items()}
 
+    def loss_of(p):
+        logits = model(p, ids_t)
+        loss = F.cross_entropy(logits.reshape(-1, VOCAB), targets_t.reshape(-1),
+                               ignore_index=IGNORE)
+        return loss, logits
+
     p = leaves()
-    loss, logits = model_loss(p, ids_t, targets_t)
+    loss, logits = loss_of(p)
     loss.backward()
     golden = {k: v.astype(np.float32) for k, v in values.items()}
     golden["ids"], golden["targets"] = ids, targets
@@ -182,13 +178,22 @@ def make_model():
     losses = []
     for _ in range(3):
         optimizer.zero_grad()
-        loss, _ = model_loss(p, ids_t, targets_t)
+        loss, _ = loss_of(p)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
     trained = {k: v.detach().numpy() for k, v in p.items()}
     trained["losses"] = np.array(losses)
     return golden, trained
+
+
+def make_model():
+    source = Source(1000)
+    values = make_parameters(source)
+    ids = source.integers([BATCH, CONTEXT], VOCAB)
+    targets = source.integers([BATCH, CONTEXT], VOCAB)
+    targets[1, 2] = IGNORE
+    return train(values, gpt2, ids, targets)
 
 
 # --- Single ops ----------------------------------------------------------------------------------
@@ -415,22 +420,18 @@ def differences(path, tensors, texts):
                     yield f"{name}: {np.abs(old - new).max()}"
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Makes, or checks, the golden files.")
+def run(description, make):
+    """The command line of a generator; `make` gives the name, tensors and texts of each file."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = pathlib.Path(__file__).resolve().parent.parent / "golden"
     parser.add_argument("--out", type=pathlib.Path, default=default)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     options = parser.parse_args()
     torch.set_num_threads(1)
 
-    model, trained = make_model()
-    ops, texts = make_ops()
     failed = False
-    for name, tensors, metadata in [
-        ("gpt2_2layer", model, None),
-        ("gpt2_2layer_adamw", trained, None),
-        ("ops_golden", ops, texts),
-    ]:
+    for name, tensors, metadata in make():
         path = options.out / f"{name}.safetensors"
         # Wide types first: then every tensor is aligned to its own size.
         tensors = {k: np.array(v, order="C") for k, v in tensors.items()}
@@ -446,5 +447,15 @@ def main():
     return 1 if failed else 0
 
 
+def make():
+    model, trained = make_model()
+    ops, texts = make_ops()
+    return [
+        ("gpt2_2layer", model, None),
+        ("gpt2_2layer_adamw", trained, None),
+        ("ops_golden", ops, texts),
+    ]
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(__doc__, make))
