@@ -48,6 +48,7 @@ Muon::operator Optimizer() const {
 
 namespace {
 
+// The settings of a graph's step, written to the graph when nothing can be refused any more.
 class Request {
  public:
   Request(Graph& graph, SourceLocation loc) : graph_(graph), loc_(std::move(loc)) {}
@@ -58,7 +59,7 @@ class Request {
 
   // Writes the settings of a rule under `prefix`; its learning rate, if it has one of its own.
   void write(const Optimizer& rule, const std::string& prefix) {
-    for (const auto& [name, value] : rule.attrs()) graph_.attributes[prefix + name] = value;
+    for (const auto& [name, value] : rule.attrs()) settings[prefix + name] = value;
     Value lr = rule.lr();
     if (!lr && !prefix.empty()) return;
     if (!lr) lr = graph_.find_input("lr");
@@ -66,8 +67,10 @@ class Request {
     if (&lr.graph() != &graph_ || lr.rank() != 0 || !is_float(lr.dtype()))
       fail(fmt::format("the learning rate must be a float scalar of graph @{}", graph_.name()));
     if (lr.name().empty()) lr.set_name(prefix + "lr");
-    graph_.attributes[prefix + "lr"] = lr.name();
+    settings[prefix + "lr"] = lr.name();
   }
+
+  AttrMap settings;
 
  private:
   Graph& graph_;
@@ -104,20 +107,21 @@ void minimize(Value loss, const std::vector<Value>& parameters, const Optimizer&
     if (&rule != &optimizer) claims[rule.rule()].push_back(p.name());
   }
 
-  if (loss.name().empty()) loss.set_name("loss");
-  graph.attributes["loss"] = loss.name();
-  graph.attributes["wrt"] = names;
-  graph.attributes["optimizer"] = optimizer.rule();
+  request.settings["wrt"] = names;
+  request.settings["optimizer"] = optimizer.rule();
   request.write(optimizer, "");
   for (const Optimizer* o = optimizer.other(); o != nullptr; o = o->other()) {
     auto claimed = claims.find(o->rule());
     if (claimed == claims.end()) continue;
-    graph.attributes[o->rule()] = claimed->second;
+    request.settings[o->rule()] = claimed->second;
     request.write(*o, o->rule() + ".");
   }
-  if (!undecayed.empty()) graph.attributes["no_decay"] = undecayed;
-  if (options.clip > 0) graph.attributes["clip"] = options.clip;
-  if (!options.grad_norm.empty()) graph.attributes["grad_norm"] = options.grad_norm;
+  if (!undecayed.empty()) request.settings["no_decay"] = undecayed;
+  if (options.clip > 0) request.settings["clip"] = options.clip;
+  if (!options.grad_norm.empty()) request.settings["grad_norm"] = options.grad_norm;
+  if (loss.name().empty()) loss.set_name("loss");
+  request.settings["loss"] = loss.name();
+  for (auto& [name, value] : request.settings) graph.attributes[name] = std::move(value);
 }
 
 void minimize(Value loss, const std::vector<Value>& parameters, const AdamW& optimizer,
