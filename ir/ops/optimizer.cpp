@@ -63,6 +63,8 @@ template <typename Derived>
 struct StepOp {
   static constexpr OpKind kind = OpKind::Composite;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
+  static constexpr auto jvp = Jvp::through_expand;
+  static constexpr auto batch = Batch::through_expand;
 
   static Inferred infer(const InferContext& c) {
     const auto& attrs = c.attrs<typename Derived::Attrs>();
@@ -378,8 +380,6 @@ struct MuonOp : StepOp<MuonOp> {
                                                       : 1.0;
     return {decayed(p, lr, a.weight_decay) - step * (lr * adjusted), m};
   }
-  static constexpr auto jvp = Jvp::through_expand;
-  static constexpr auto batch = Batch::through_expand;
   static Cost cost(const Op& op) {
     Cost cost = StepOp::cost(op);
     const Shape& s = op.operand(0).shape();
