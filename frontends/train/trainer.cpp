@@ -166,7 +166,7 @@ std::vector<std::string> GptTrainer::optimizer_names() const {
 }
 
 int64_t GptTrainer::updates() const {
-  return static_cast<int64_t>(program_.state(kAdamWCountState).at(0));
+  return static_cast<int64_t>(program_.state(optimizer_count("adamw")).at(0));
 }
 
 int64_t GptTrainer::skipped() const {
