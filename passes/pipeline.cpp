@@ -80,6 +80,7 @@ std::vector<PipelineStep> default_pipeline() {
            "verify",
            "canonicalize",
            "autodiff",
+           "accumulate",
            "optimizer",
            "canonicalize",
            "cse",

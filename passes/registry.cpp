@@ -31,6 +31,8 @@ const std::vector<PassInfo>& pass_registry() {
                   "rewrites to one simpler form, by identities exact for every float"),
       SINTER_PASS(run_autodiff, "autodiff", "appends the gradients of a loss (reverse mode)",
                   "of=VALUE wrt=VALUE,… prefix=TEXT graph=NAME"),
+      SINTER_PASS(run_accumulate, "accumulate",
+                  "makes graphs that add their gradients to those of other parts of a batch"),
       SINTER_PASS(run_optimizer, "optimizer",
                   "appends the update of the parameters that minimize() names"),
       SINTER_PASS(run_cse, "cse", "merges equal ops of one segment"),

@@ -14,7 +14,7 @@ namespace {
 // What a module must go through to say what it computes; all other passes keep its meaning.
 std::vector<PipelineStep> meaning_pipeline() {
   std::vector<PipelineStep> steps;
-  for (std::string_view name : {"verify", "autodiff", "optimizer"})
+  for (std::string_view name : {"verify", "autodiff", "accumulate", "optimizer"})
     if (const PassInfo* pass = find_pass(name)) steps.push_back({pass, {}});
   return steps;
 }

@@ -131,10 +131,22 @@ Value Scope::offset() const {
   return input("offset", {DType::I64, {}});
 }
 
+Scope::Stream Scope::stream(const TensorType& type, SourceLocation loc) const {
+  Stream s;
+  s.seed = seed();
+  s.step = step();
+  s.offset = offset();
+  if (mode_ != Mode::TrainingPart) return s;
+  // The caller's place, as for the op itself.
+  Operand parts{s.offset, loc.file ? loc.file->c_str() : "", loc.line};
+  s.offset = parts * static_cast<double>(type.elements());
+  return s;
+}
+
 Value Scope::dropout(Value x, double p, SourceLocation loc) const {
   if (!training() || p == 0) return x;
-  Value s = seed(), t = step(), o = offset();  // inputs in this order
-  return sinter::dropout(x, s, t, o, p, std::move(loc));
+  Stream s = stream(x.type(), loc);
+  return sinter::dropout(x, s.seed, s.step, s.offset, p, std::move(loc));
 }
 
 std::vector<Value> Scope::parameters() const {

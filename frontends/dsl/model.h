@@ -49,7 +49,8 @@ Initializer xavier();
 
 enum class Mode : uint8_t {
   Inference,
-  Training,  // dropout acts
+  Training,      // dropout acts
+  TrainingPart,  // the same for a part of the batch; `offset` is the number of parts before it
 };
 
 // An entry graph being written, with a prefix for the names of parameters. Cheap to copy; valid
@@ -73,10 +74,17 @@ class Scope {
   Value seed() const;
   Value step() const;
   Value offset() const;
+  // Seed, step and offset for a random op on a tensor of that type. In a graph for parts of a batch
+  // each part gets the numbers that its elements would have in the whole, whose parts follow one
+  // another along the first axis.
+  struct Stream {
+    Value seed, step, offset;
+  };
+  Stream stream(const TensorType& type, SourceLocation loc = SourceLocation::here()) const;
   // In a training graph, a share p of x set to 0 and the rest scaled up; elsewhere x itself.
   Value dropout(Value x, double p, SourceLocation loc = SourceLocation::here()) const;
 
-  bool training() const { return mode_ == Mode::Training; }
+  bool training() const { return mode_ != Mode::Inference; }
   // The parameters that the graph uses so far, in the order of their first use in it.
   std::vector<Value> parameters() const;
   Model& model() const { return *model_; }

@@ -26,6 +26,17 @@ void Program::init(uint64_t seed) {
 }
 
 Bindings Program::run(std::string_view graph, Bindings inputs) {
+  Bindings outputs = session_->run(graph, filled(graph, std::move(inputs)));
+  ++runs_.find(graph)->second;
+  return outputs;
+}
+
+void Program::launch(std::string_view graph, Bindings inputs) {
+  session_->launch(graph, filled(graph, std::move(inputs)));
+  ++runs_.find(graph)->second;
+}
+
+Bindings Program::filled(std::string_view graph, Bindings inputs) {
   const Graph* g = executable_->module().find(graph);
   if (g == nullptr) throw Error(fmt::format("there is no graph @{}", graph));
   uint32_t& count = runs_.try_emplace(std::string(graph), 0).first->second;
@@ -38,9 +49,7 @@ Bindings Program::run(std::string_view graph, Bindings inputs) {
   fill("seed", [&] { return seed_tensor(seed_); });
   fill("step", [&] { return Tensor::scalar(count); });
   fill("offset", [] { return Tensor::scalar(int64_t{0}); });
-  Bindings outputs = session_->run(graph, inputs);
-  ++count;
-  return outputs;
+  return inputs;
 }
 
 }  // namespace sinter

@@ -31,6 +31,8 @@ class Program {
   // Runs the graph `init`; the counts of runs start again.
   void init(uint64_t seed = 0);
   Bindings run(std::string_view graph, Bindings inputs = {});
+  // As run, without waiting: the next run reports what goes wrong.
+  void launch(std::string_view graph, Bindings inputs = {});
 
   uint64_t seed() const { return seed_; }
   Tensor state(std::string_view name) const { return session_->state(name); }
@@ -39,6 +41,8 @@ class Program {
   const Executable& executable() const { return *executable_; }
 
  private:
+  Bindings filled(std::string_view graph, Bindings inputs);
+
   std::shared_ptr<const Executable> executable_;
   std::unique_ptr<Session> session_;
   std::map<std::string, uint32_t, std::less<>> runs_;
