@@ -4,8 +4,9 @@
 //
 // Attributes of a graph @NAME:
 //
-//   loss = "l", wrt = ["w"]       what autodiff differentiates: a loss summed over a part of a batch
-//   accumulate = ["l", "count"]   outputs that are summed over the parts, as the gradients are
+//   loss = "l", wrt = ["w"]       what autodiff differentiates: a loss summed over a part of a
+//   batch accumulate = ["l", "count"]   outputs that are summed over the parts, as the gradients
+//   are
 //
 // The pass runs after autodiff. It makes of @NAME two entry graphs, which the host runs one after
 // another: @NAME_first, for the first part, and @NAME for each other one. Of each output OUT that

@@ -5,6 +5,7 @@
 // step computes and which states it has is said by the optimizer's op and its rule; no rule is
 // named here.
 
+#include <sinter/passes/accumulate.h>
 #include <sinter/passes/optimizer.h>
 
 #include <sinter/ir/op_def.h>
@@ -13,6 +14,7 @@
 #include <sinter/passes/pass.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 namespace sinter {
@@ -49,7 +51,7 @@ class Update {
   void run(PassContext& context) {
     read_rules();
     std::vector<Parameter> parameters = take_parameters();
-    clip(parameters);
+    scale(parameters);
     for (Parameter& p : parameters) update(p);
     finish();
     for (const auto& entry : rules_)
@@ -160,6 +162,9 @@ class Update {
     auto names = attribute<std::vector<std::string>>("wrt", {});
     if (names.empty()) fail("wrt names no parameters");
     bool keep = attribute("keep_gradients", false);
+    auto from = attribute<std::string>("gradients", "");
+    if (!from.empty() && from != "accumulated") refuse("gradients", AttrValue(from));
+    accumulated_ = !from.empty();
     std::vector<Parameter> parameters;
     for (const std::string& name : names) {
       Parameter p{name, graph_.find_input(name), {}, main_};
@@ -179,6 +184,13 @@ class Update {
 
   Value take_gradient(const std::string& parameter, bool keep) {
     std::string name = "grad_" + parameter;
+    if (accumulated_) {
+      std::string state = accumulated_state(name);
+      const State* s = module_.find_state(state);
+      if (s == nullptr) fail(fmt::format("there is no state {}; run accumulate first", state));
+      Value v = graph_.find_input(state);
+      return v ? v : graph_.add_input(state, s->type);
+    }
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       if (graph_.outputs()[i].name != name) continue;
       Value g = graph_.outputs()[i].value;
@@ -194,28 +206,35 @@ class Update {
     return InsertionScope(graph_, nullptr, *g.op(), g.op()->loc(), "");
   }
 
-  // Scales the gradients down to the largest norm that is allowed; gives their norm out.
-  void clip(std::vector<Parameter>& parameters) {
-    auto norm_name = attribute<std::string>("grad_norm", "");
-    const AttrValue* limit = attribute("clip");
-    if (norm_name.empty() && limit == nullptr) return;
-    double largest = attribute("clip", 0.0);
-    if (limit != nullptr && !(largest > 0)) refuse("clip", *limit);
-
-    std::vector<Value> squares;
-    for (const Parameter& p : parameters) {
-      InsertionScope scope = at(p.g);
-      squares.push_back(sum(square(cast(p.g, DType::F32))));
-    }
+  // Divides the gradients, and scales them down to the largest norm that is allowed; gives their
+  // norm out, and notes whether it is finite.
+  void scale(std::vector<Parameter>& parameters) {
     Value factor;
-    {
-      const Op& last = *squares.back().op();
+    if (Value divisor = find_divisor()) {
+      InsertionScope scope = at(parameters.back().g);
+      factor = 1.0 / cast(divisor, DType::F32);
+    }
+    auto norm_name = attribute<std::string>("grad_norm", "");
+    auto skipped = attribute<std::string>("skipped", "");
+    const AttrValue* limit = attribute("clip");
+    if (!norm_name.empty() || !skipped.empty() || limit != nullptr) {
+      Value norm = norm_of(parameters, factor);
+      const Op& last = *norm.op();
       InsertionScope scope(graph_, nullptr, last, last.from(), "");
-      Value norm = sqrt(add_n(squares));
       if (!norm_name.empty()) set_output(norm_name, norm.named(norm_name));
       if (limit != nullptr) {
+        double largest = attribute("clip", 0.0);
+        if (!(largest > 0)) refuse("clip", *limit);
         Value larger = gt(norm, largest), share = largest / norm;
-        factor = where(larger, share, 1.0);
+        share = where(larger, share, 1.0);
+        factor = factor ? factor * share : share;
+      }
+      if (!skipped.empty()) {
+        finite_ = lt(norm, std::numeric_limits<double>::infinity());  // false for NaN too
+        Value before = state_input("skipped", {DType::I32, {}});
+        Value now = where(finite_, before, before + 1);
+        set_output("skipped", now);
+        set_output(skipped, now);
       }
     }
     if (!factor) return;
@@ -223,6 +242,29 @@ class Update {
       InsertionScope scope = at(p.g);
       p.g = cast(p.g, DType::F32) * factor;
     }
+  }
+
+  Value find_divisor() {
+    auto name = attribute<std::string>("divisor", "");
+    if (name.empty()) return {};
+    Value divisor = detail::find_value(graph_, name);
+    if (!divisor) fail(fmt::format("there is no value {}", name));
+    if (divisor.rank() != 0 || !is_float(divisor.dtype()))
+      fail(fmt::format("the divisor {} must be a float scalar", detail::describe(divisor)));
+    return divisor;
+  }
+
+  // The 2-norm of all gradients, multiplied by the factor if there is one.
+  Value norm_of(const std::vector<Parameter>& parameters, Value factor) {
+    std::vector<Value> squares;
+    for (const Parameter& p : parameters) {
+      InsertionScope scope = at(p.g);
+      squares.push_back(sum(square(cast(p.g, DType::F32))));
+    }
+    const Op& last = *squares.back().op();
+    InsertionScope scope(graph_, nullptr, last, last.from(), "");
+    Value norm = sqrt(add_n(squares));
+    return factor ? norm * factor : norm;
   }
 
   // --- The update
@@ -278,7 +320,14 @@ class Update {
       if (entry.second.count)
         next_.push_back(
             {optimizer_count(entry.first), entry.second.count, entry.second.next_count});
-    for (const Next& n : next_) set_output(n.name, n.after);
+    for (const Next& n : next_) {
+      Value after = n.after;
+      if (finite_) {
+        InsertionScope scope = at(after);
+        after = where(finite_, after, n.before);
+      }
+      set_output(n.name, after);
+    }
   }
 
   void declare(const std::string& name, const TensorType& type, bool own) {
@@ -311,6 +360,8 @@ class Update {
   std::map<std::string, Applied, std::less<>> rules_;
   std::map<std::string, Applied*, std::less<>> claims_;
   Applied* main_ = nullptr;
+  bool accumulated_ = false;
+  Value finite_;  // null: every step is applied
   std::vector<std::string> no_decay_ = attribute<std::vector<std::string>>("no_decay", {});
   std::vector<Next> next_;
   std::vector<State> added_;

@@ -14,10 +14,17 @@
 //   RULE = ["b"]            parameters that the rule of this name updates instead: adamw = ["b"]
 //   RULE.lr, RULE.beta1, …  its learning rate, else that of the graph; its op's attributes
 //   no_decay = ["b"]        parameters whose weight_decay is 0
-//   clip = 1.0              all gradients are scaled down together to at most this 2-norm
+//   gradients = "accumulated"   they are not results of autodiff here but the states that the pass
+//                           accumulate wrote (see accumulate.h)
+//   divisor = "n"           a float scalar of the graph, by name: gradients are divided by it first
+//                           (a count of targets, a loss scale)
+//   clip = 1.0              all gradients are then scaled down together to at most this 2-norm
 //   keep_gradients = true   the outputs `grad_NAME`, not clipped, stay beside the update
 //   grad_norm = "g"         an output of that name: the 2-norm of all gradients together before
 //                           they are clipped, f32[]
+//   skipped = "s"           a step whose gradients are not all finite, or whose norm is beyond f32,
+//                           changes no parameter, state or count of updates; the state
+//                           skipped: i32[] counts such steps, and an output of that name tells it
 //
 // autodiff takes `loss` away, the optimizer all others. For each parameter NAME the pass reads the
 // output `grad_NAME` that autodiff made (and removes it), and adds

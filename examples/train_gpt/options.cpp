@@ -10,7 +10,7 @@ using namespace sinter;
 namespace {
 
 // Flags of a later version: known, so that a script that uses them gets a plain answer.
-constexpr const char* kNotYet[] = {"--accumulate", "--clip", "--memory", "--tune"};
+constexpr const char* kNotYet[] = {"--memory", "--tune"};
 
 void add_flags(CLI::App& app, Options& o) {
   app.add_option("--model", o.model, "a preset: tiny, small, gpt2-124m, tinyllama-1.1b, qwen3-0.6b")
@@ -34,6 +34,8 @@ void add_flags(CLI::App& app, Options& o) {
   };
   training("--data", o.data, "a file, or a folder of sources; sinter's own sources if not given");
   training("--batch", o.batch, "sequences a step")->check(CLI::PositiveNumber);
+  training("--accumulate", o.accumulate, "equal parts of the batch, taken one after another")
+      ->check(CLI::PositiveNumber);
   training("--steps", o.steps, "training steps")->check(CLI::PositiveNumber);
   training("--lr", o.lr, "peak learning rate")->check(CLI::PositiveNumber);
   training("--schedule", o.schedule, "constant, cosine, linear or wsd")
@@ -42,6 +44,8 @@ void add_flags(CLI::App& app, Options& o) {
   training("--decay-steps", o.decay_steps, "steps of the schedule's descent")
       ->check(CLI::PositiveNumber);
   training("--weight-decay", o.weight_decay, "decoupled, of weights with two axes")
+      ->check(CLI::NonNegativeNumber);
+  training("--clip", o.clip, "largest 2-norm of the gradients; 0: any")
       ->check(CLI::NonNegativeNumber);
   training("--seed", o.seed, "of weights, batches, dropout and the sample");
   training("--device", o.device, "auto, cuda, cpu or reference")
@@ -174,7 +178,6 @@ void apply(const Options& o, Plan& plan) {
   set(m.dropout, o.dropout);
   set(c.recompute, o.recompute);
   m.recompute_blocks = c.recompute == "block";
-  m.check();
   set(c.weight_decay, o.weight_decay);
   set(c.seed, o.seed);
   set(c.batch, o.batch);
@@ -185,6 +188,7 @@ void apply(const Options& o, Plan& plan) {
   set(plan.rate.warmup, o.warmup);
   set(plan.rate.decay_steps, o.decay_steps);
   if (o.schedule) plan.rate.schedule = *train::parse_schedule(*o.schedule);
+  c.check();
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
 #include <sinter/frontends/dsl/optimizer.h>
+#include <sinter/passes/accumulate.h>
+
+#include <map>
 
 namespace sinter {
 
@@ -51,15 +54,82 @@ namespace {
 // The settings of a graph's step, written to the graph when nothing can be refused any more.
 class Request {
  public:
-  Request(Graph& graph, SourceLocation loc) : graph_(graph), loc_(std::move(loc)) {}
+  Request(std::string_view what, Graph& graph, SourceLocation loc)
+      : what_(what), graph_(graph), loc_(std::move(loc)) {}
 
   [[noreturn]] void fail(const std::string& message) const {
-    throw Error(Diagnostic{loc_, fmt::format("minimize: {}", message)});
+    throw Error(Diagnostic{loc_, fmt::format("{}: {}", what_, message)});
   }
 
+  void loss(Value loss) {
+    if (loss.rank() != 0 || !is_float(loss.dtype()))
+      fail(fmt::format("the loss must be a float scalar, not {}", loss.type().str()));
+    if (graph_.attributes.contains("loss"))
+      fail(fmt::format("graph @{} has a loss already", graph_.name()));
+    loss_ = loss;
+  }
+
+  std::vector<std::string> names_of(const std::vector<Value>& parameters) const {
+    if (parameters.empty()) fail("no parameters");
+    std::vector<std::string> names;
+    for (Value p : parameters) {
+      const State* state = p ? graph_.module().find_state(p.name()) : nullptr;
+      if (state == nullptr || p.op() != nullptr || &p.graph() != &graph_)
+        fail(fmt::format("'{}' is no parameter of graph @{}", p ? p.name() : "", graph_.name()));
+      names.push_back(p.name());
+    }
+    return names;
+  }
+
+  void update(const std::vector<Value>& parameters, const Optimizer& optimizer,
+              const MinimizeOptions& options) {
+    settings_["wrt"] = names_of(parameters);
+    if (!(options.clip >= 0)) fail(fmt::format("the largest norm must not be {}", options.clip));
+    // By rule: the parameters that are not the first one's.
+    std::map<std::string, std::vector<std::string>> claims;
+    std::vector<std::string> undecayed;
+    for (Value p : parameters) {
+      const Optimizer& rule = optimizer.of(p.name(), p.type());
+      if (!rule.decays(p.name(), p.type())) undecayed.push_back(p.name());
+      if (&rule != &optimizer) claims[rule.rule()].push_back(p.name());
+    }
+    settings_["optimizer"] = optimizer.rule();
+    write(optimizer, "");
+    for (const Optimizer* o = optimizer.other(); o != nullptr; o = o->other()) {
+      auto claimed = claims.find(o->rule());
+      if (claimed == claims.end()) continue;
+      settings_[o->rule()] = claimed->second;
+      write(*o, o->rule() + ".");
+    }
+    if (!undecayed.empty()) settings_["no_decay"] = undecayed;
+    if (options.clip > 0) settings_["clip"] = options.clip;
+    if (!options.grad_norm.empty()) settings_["grad_norm"] = options.grad_norm;
+    if (!options.skipped.empty()) settings_["skipped"] = options.skipped;
+    if (Value d = options.divisor) {
+      if (&d.graph() != &graph_ || d.rank() != 0 || !is_float(d.dtype()))
+        fail(fmt::format("the divisor must be a float scalar of graph @{}", graph_.name()));
+      divisor_ = d;
+    }
+  }
+
+  void set(const std::string& name, AttrValue value) { settings_[name] = std::move(value); }
+
+  // Nothing is refused any more.
+  void grant() {
+    auto name = [&](Value v, const char* key) {
+      if (!v) return;
+      if (v.name().empty()) v.set_name(key);
+      settings_[key] = v.name();
+    };
+    name(loss_, "loss");
+    name(divisor_, "divisor");
+    for (auto& [key, value] : settings_) graph_.attributes[key] = std::move(value);
+  }
+
+ private:
   // Writes the settings of a rule under `prefix`; its learning rate, if it has one of its own.
   void write(const Optimizer& rule, const std::string& prefix) {
-    for (const auto& [name, value] : rule.attrs()) settings[prefix + name] = value;
+    for (const auto& [name, value] : rule.attrs()) settings_[prefix + name] = value;
     Value lr = rule.lr();
     if (!lr && !prefix.empty()) return;
     if (!lr) lr = graph_.find_input("lr");
@@ -67,14 +137,14 @@ class Request {
     if (&lr.graph() != &graph_ || lr.rank() != 0 || !is_float(lr.dtype()))
       fail(fmt::format("the learning rate must be a float scalar of graph @{}", graph_.name()));
     if (lr.name().empty()) lr.set_name(prefix + "lr");
-    settings[prefix + "lr"] = lr.name();
+    settings_[prefix + "lr"] = lr.name();
   }
 
-  AttrMap settings;
-
- private:
+  std::string_view what_;
   Graph& graph_;
   SourceLocation loc_;
+  AttrMap settings_;
+  Value loss_, divisor_;
 };
 
 }  // namespace
@@ -82,51 +152,58 @@ class Request {
 void minimize(Value loss, const std::vector<Value>& parameters, const Optimizer& optimizer,
               const MinimizeOptions& options, SourceLocation loc) {
   if (!loss) throw Error(Diagnostic{loc, "minimize: no loss"});
-  Graph& graph = loss.graph();
-  Module& module = graph.module();
-  Request request(graph, loc);
-  if (loss.rank() != 0 || !is_float(loss.dtype()))
-    request.fail(fmt::format("the loss must be a float scalar, not {}", loss.type().str()));
-  if (graph.attributes.contains("loss"))
-    request.fail(fmt::format("graph @{} has a loss already", graph.name()));
-  if (parameters.empty()) request.fail("no parameters");
-  if (!(options.clip >= 0))
-    request.fail(fmt::format("the largest norm must not be {}", options.clip));
-
-  // By rule: the parameters that are not the first one's.
-  std::map<std::string, std::vector<std::string>> claims;
-  std::vector<std::string> names, undecayed;
-  for (Value p : parameters) {
-    const State* state = p ? module.find_state(p.name()) : nullptr;
-    if (state == nullptr || p.op() != nullptr || &p.graph() != &graph)
-      request.fail(
-          fmt::format("'{}' is no parameter of graph @{}", p ? p.name() : "", graph.name()));
-    names.push_back(p.name());
-    const Optimizer& rule = optimizer.of(p.name(), p.type());
-    if (!rule.decays(p.name(), p.type())) undecayed.push_back(p.name());
-    if (&rule != &optimizer) claims[rule.rule()].push_back(p.name());
-  }
-
-  request.settings["wrt"] = names;
-  request.settings["optimizer"] = optimizer.rule();
-  request.write(optimizer, "");
-  for (const Optimizer* o = optimizer.other(); o != nullptr; o = o->other()) {
-    auto claimed = claims.find(o->rule());
-    if (claimed == claims.end()) continue;
-    request.settings[o->rule()] = claimed->second;
-    request.write(*o, o->rule() + ".");
-  }
-  if (!undecayed.empty()) request.settings["no_decay"] = undecayed;
-  if (options.clip > 0) request.settings["clip"] = options.clip;
-  if (!options.grad_norm.empty()) request.settings["grad_norm"] = options.grad_norm;
-  if (loss.name().empty()) loss.set_name("loss");
-  request.settings["loss"] = loss.name();
-  for (auto& [name, value] : request.settings) graph.attributes[name] = std::move(value);
+  Request request("minimize", loss.graph(), loc);
+  request.loss(loss);
+  request.update(parameters, optimizer, options);
+  request.grant();
 }
 
 void minimize(Value loss, const std::vector<Value>& parameters, const AdamW& optimizer,
               const MinimizeOptions& options, SourceLocation loc) {
   minimize(loss, parameters, static_cast<Optimizer>(optimizer), options, std::move(loc));
+}
+
+void accumulate(Value loss, const std::vector<Value>& parameters,
+                const std::vector<std::pair<std::string, Value>>& sums, SourceLocation loc) {
+  if (!loss) throw Error(Diagnostic{loc, "accumulate: no loss"});
+  Graph& graph = loss.graph();
+  Request request("accumulate", graph, loc);
+  request.loss(loss);
+  request.set("wrt", request.names_of(parameters));
+  std::vector<std::string> names;
+  for (const auto& [name, value] : sums) {
+    if (!value || &value.graph() != &graph)
+      request.fail(fmt::format("'{}' is no value of graph @{}", name, graph.name()));
+    names.push_back(name);
+  }
+  request.set("accumulate", names);
+  for (const auto& [name, value] : sums) graph.add_output(name, value);
+  request.grant();
+}
+
+Value accumulated(const Scope& scope, std::string_view name, const TensorType& type) {
+  Module& module = scope.graph().module();
+  std::string state = accumulated_state(name);
+  if (module.find_state(state) == nullptr) module.states.push_back({state, type});
+  return scope.input(state, type);
+}
+
+void minimize_accumulated(const Scope& update, const Scope& part, const Optimizer& optimizer,
+                          const MinimizeOptions& options, SourceLocation loc) {
+  Request request("minimize_accumulated", update.graph(), loc);
+  const AttrMap& asked = part.graph().attributes;
+  auto names = asked.find("wrt");
+  if (!asked.contains("accumulate") || names == asked.end())
+    request.fail(fmt::format("graph @{} does not accumulate", part.graph().name()));
+  Graph& graph = update.graph();
+  std::vector<Value> parameters;
+  for (const std::string& name : std::get<std::vector<std::string>>(names->second)) {
+    Value p = graph.find_input(name);
+    parameters.push_back(p ? p : graph.add_input(name, part.graph().find_input(name).type()));
+  }
+  request.update(parameters, optimizer, options);
+  request.set("gradients", std::string("accumulated"));
+  request.grant();
 }
 
 }  // namespace sinter

@@ -107,6 +107,11 @@ struct MinimizeOptions {
   // The gradients of all parameters together are scaled down to at most this 2-norm; 0: they stay.
   double clip = 0;
   std::string grad_norm;  // the name of an output: that norm before it is clipped; "": none
+  // A step whose gradients are not finite is not taken. The name of an output: how many there were
+  // so far, which is the state `skipped`; "": every step is taken.
+  std::string skipped;
+  // A float scalar of the graph: gradients are divided by it before all else. Null: they are not.
+  Value divisor;
 };
 
 // Makes the graph of `loss` (a float scalar) a training step for `parameters`, inputs of that graph
@@ -115,5 +120,29 @@ void minimize(Value loss, const std::vector<Value>& parameters, const Optimizer&
               const MinimizeOptions& options = {}, SourceLocation loc = SourceLocation::here());
 void minimize(Value loss, const std::vector<Value>& parameters, const AdamW& optimizer = {},
               const MinimizeOptions& options = {}, SourceLocation loc = SourceLocation::here());
+
+// --- A step in parts, for batches whose activations do not fit at once
+//
+//   Scope part = model.graph("accumulate", Mode::TrainingPart);
+//   ... a loss summed over the part's valid targets, and their count
+//   accumulate(loss, part.parameters(), {{"loss", loss}, {"count", count}});
+//   Scope update = model.graph("update");
+//   Value count = accumulated(update, "count", i32({}));
+//   minimize_accumulated(update, part, AdamW{}, {.divisor = cast(maximum(count, 1), DType::F32)});
+//
+// The host runs @accumulate_first, then @accumulate for each other part, then @update. See
+// passes/accumulate.h for the states between them.
+
+// Makes the graph of `loss` (a float scalar, a sum over a part) such a part, in two graphs: NAME
+// and NAME_first. The values named in `sums` are summed over the parts, as the gradients are.
+void accumulate(Value loss, const std::vector<Value>& parameters,
+                const std::vector<std::pair<std::string, Value>>& sums,
+                SourceLocation loc = SourceLocation::here());
+// One of those sums, read by another graph.
+Value accumulated(const Scope& scope, std::string_view name, const TensorType& type);
+// Makes `update` the update of the parameters of `part`, from their accumulated gradients.
+void minimize_accumulated(const Scope& update, const Scope& part, const Optimizer& optimizer,
+                          const MinimizeOptions& options = {},
+                          SourceLocation loc = SourceLocation::here());
 
 }  // namespace sinter

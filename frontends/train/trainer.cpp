@@ -2,6 +2,7 @@
 #include <sinter/frontends/train/trainer.h>
 #include <sinter/ir/ops.h>
 #include <sinter/ir/philox.h>
+#include <sinter/passes/accumulate.h>
 #include <sinter/passes/optimizer.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ constexpr double kFinalShare = 0.1;
 constexpr uint32_t kSampleSite = 0xFFFFFFFEu;
 
 Value flat_targets(const Scope& g, const TrainConfig& c) {
-  TensorType type = i32({c.batch, c.model.context});
+  TensorType type = i32({c.rows(), c.model.context});
   return reshape(g.input("targets", type), {type.elements()});
 }
 
@@ -34,6 +35,13 @@ int64_t draw(const float* logits, int64_t count, double temperature, double unif
   for (int64_t i = 0; i < count; ++i)
     if ((left -= weights[static_cast<size_t>(i)]) < 0) return i;
   return best - logits;
+}
+
+// Rows `part * rows` and on.
+Tensor part_of(const Tensor& whole, int64_t part, int64_t rows) {
+  TensorType type{whole.dtype(), {rows, whole.shape()[1]}};
+  const auto* bytes = static_cast<const unsigned char*>(whole.data());
+  return Tensor::from_bytes(type, bytes + part * type.bytes());
 }
 
 }  // namespace
@@ -81,19 +89,42 @@ double LearningRate::at(int64_t step) const {
   return peak * (1 - (1 - kFinalShare) * done);
 }
 
-std::unique_ptr<Model> build_gpt(const TrainConfig& c) {
-  auto model = std::make_unique<Model>();
-  TensorType tokens = i32({c.batch, c.model.context});
+void TrainConfig::check() const {
+  model.check();
+  if (batch <= 0) throw Error(fmt::format("batch must be positive, not {}", batch));
+  if (accumulate <= 0 || batch % accumulate != 0)
+    throw Error(fmt::format("a batch of {} sequences cannot be taken in {} equal parts", batch,
+                            accumulate));
+  if (!(clip >= 0)) throw Error(fmt::format("clip must not be {}", clip));
+}
 
-  Scope step = model->graph("step", Mode::Training);
-  Value logits = nn::gpt(step, step.input("ids", tokens), c.model);
-  Value loss = cross_entropy(logits, flat_targets(step, c)).loss.named("loss");
-  step.output("loss", loss);
-  minimize(loss, step.parameters(), AdamW{.beta2 = 0.95, .weight_decay = c.weight_decay},
-           {.grad_norm = "grad_norm"});
+std::unique_ptr<Model> build_gpt(const TrainConfig& c) {
+  c.check();
+  auto model = std::make_unique<Model>();
+  TensorType tokens = i32({c.rows(), c.model.context});
+  AdamW optimizer{.beta2 = 0.95, .weight_decay = c.weight_decay};
+  MinimizeOptions options{.clip = c.clip, .grad_norm = "grad_norm", .skipped = "skipped_steps"};
+
+  if (c.accumulate == 1) {
+    Scope step = model->graph("step", Mode::Training);
+    Value logits = nn::gpt(step, step.input("ids", tokens), c.model);
+    Value loss = cross_entropy(logits, flat_targets(step, c)).loss.named("loss");
+    step.output("loss", loss);
+    minimize(loss, step.parameters(), optimizer, options);
+  } else {
+    Scope part = model->graph("accumulate", Mode::TrainingPart);
+    Value logits = nn::gpt(part, part.input("ids", tokens), c.model);
+    CrossEntropy sums = cross_entropy(logits, flat_targets(part, c), -100, "sum");
+    accumulate(sums.loss, part.parameters(), {{"loss", sums.loss}, {"count", sums.count}});
+    Scope update = model->graph("update");
+    Value count = cast(maximum(accumulated(update, "count", i32({})), 1), DType::F32);
+    update.output("loss", accumulated(update, "loss", f32({})) / count);
+    options.divisor = count;
+    minimize_accumulated(update, part, optimizer, options);
+  }
 
   Scope eval = model->graph("eval");
-  logits = nn::gpt(eval, eval.input("ids", tokens), c.model);
+  Value logits = nn::gpt(eval, eval.input("ids", tokens), c.model);
   CrossEntropy judged = cross_entropy(logits, flat_targets(eval, c), -100, "sum");
   eval.output("loss_sum", judged.loss);
   eval.output("count", judged.count);
@@ -108,19 +139,34 @@ GptTrainer::GptTrainer(const TrainConfig& config, const CompileOptions& options)
     : config_(config), model_(build_gpt(config)), program_(*model_, options) {}
 
 GptTrainer::StepResult GptTrainer::step(const data::Batch& batch, int64_t step, double lr) {
-  Bindings out = program_.run("step", {{"ids", batch.ids},
-                                       {"targets", batch.targets},
-                                       {"lr", Tensor::scalar(static_cast<float>(lr))},
-                                       {"seed", seed_tensor(config_.seed)},
-                                       {"step", Tensor::scalar(static_cast<uint32_t>(step))}});
-  return {out.at("loss").at(0), out.at("grad_norm").at(0)};
+  Bindings rate{{"lr", Tensor::scalar(static_cast<float>(lr))}};
+  Bindings random{{"seed", seed_tensor(config_.seed)},
+                  {"step", Tensor::scalar(static_cast<uint32_t>(step))}};
+  Bindings out;
+  if (config_.accumulate == 1) {
+    Bindings in{{"ids", batch.ids}, {"targets", batch.targets}};
+    in.merge(rate);
+    in.merge(random);
+    out = program_.run("step", std::move(in));
+  } else {
+    for (int64_t part = 0; part < config_.accumulate; ++part) {
+      Bindings in = random;
+      in.emplace("ids", part_of(batch.ids, part, config_.rows()));
+      in.emplace("targets", part_of(batch.targets, part, config_.rows()));
+      in.emplace("offset", Tensor::scalar(part));
+      program_.launch(part == 0 ? "accumulate_first" : "accumulate", std::move(in));
+    }
+    out = program_.run("update", std::move(rate));
+  }
+  return {out.at("loss").at(0), out.at("grad_norm").at(0),
+          static_cast<int64_t>(out.at("skipped_steps").at(0))};
 }
 
 double GptTrainer::validate(const data::ByteText& text) {
   double total = 0;
   int64_t count = 0;
-  for (int64_t i = 0; i < text.validation_batches(config_.batch); ++i) {
-    data::Batch batch = text.validation_batch(config_.batch, i);
+  for (int64_t i = 0; i < text.validation_batches(config_.rows()); ++i) {
+    data::Batch batch = text.validation_batch(config_.rows(), i);
     Bindings out = program_.run("eval", {{"ids", batch.ids}, {"targets", batch.targets}});
     total += out.at("loss_sum").at(0);
     count += static_cast<int64_t>(out.at("count").at(0));
@@ -161,7 +207,9 @@ std::string GptTrainer::sample(std::string_view prompt, int64_t count, double te
 std::vector<std::string> GptTrainer::optimizer_names() const {
   std::vector<std::string> names;
   for (const State& s : program_.executable().module().states)
-    if (!model_->is_parameter(s.name)) names.push_back(s.name);
+    // What is accumulated is made anew by each step.
+    if (!model_->is_parameter(s.name) && !s.name.starts_with(kAccumulatedPrefix))
+      names.push_back(s.name);
   return names;
 }
 
@@ -170,7 +218,7 @@ int64_t GptTrainer::updates() const {
 }
 
 int64_t GptTrainer::skipped() const {
-  return 0;
+  return static_cast<int64_t>(program_.state("skipped").at(0));
 }
 
 }  // namespace sinter::train

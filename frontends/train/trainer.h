@@ -1,10 +1,13 @@
 #pragma once
 // Training, judging and sampling a GPT on bytes: one model, four graphs, one set of weights.
 //
-//   step    ids, targets [batch, context] -> loss, grad_norm, and the update
+//   step    ids, targets [batch, context] -> loss, grad_norm, skipped_steps, and the update
 //   eval    the same inputs -> sum of losses and count of targets
 //   sample  ids [1, context], position [1] -> logits of what follows that position
 //   init    the first weights
+//
+// Where a step accumulates, `accumulate_first` and `accumulate` take the batch in parts [rows,
+// context] in place of `step`, `update` has its results, and `eval` takes as many rows.
 
 #include <sinter/frontends/data/text.h>
 #include <sinter/frontends/dsl/program.h>
@@ -19,6 +22,9 @@ struct TrainConfig {
   int64_t accumulate = 1;
   double clip = 0;  // of the gradients' 2-norm; 0: none
   double weight_decay = 0.1;
+  // Throws Error where sizes do not fit together.
+  void check() const;
+  int64_t rows() const { return batch / accumulate; }  // sequences at once
   std::string recompute = "none";
   uint64_t seed = 1;
 };
