@@ -164,6 +164,8 @@ TEST_CASE("checkpoint: the run begun last counts, not the highest step of an ear
 TEST_CASE("CK-01: five steps, a new trainer and five more are ten steps in bits") {
   train::TrainConfig config = kTinyGpt;
   config.batch = 4;
+  config.accumulate = 2;
+  config.clip = 1;
   train::LearningRate rate{.peak = 0.02, .steps = 10, .warmup = 3};
   data::ByteText text = counting_text();
   Folder whole, parts;
@@ -198,6 +200,24 @@ TEST_CASE("CK-01: five steps, a new trainer and five more are ten steps in bits"
     return all;
   };
   CHECK(told(whole.path) == told(parts.path));
+}
+
+TEST_CASE("train: a batch in parts is the batch, dropout included") {
+  data::ByteText text = counting_text();
+  auto losses = [&](int64_t parts) {
+    train::TrainConfig config = kTinyGpt;
+    config.batch = 4;
+    config.accumulate = parts;
+    config.model.dropout = 0.3;
+    train::GptTrainer trainer(config, on_reference());
+    trainer.init();
+    std::vector<double> all;
+    for (int64_t i = 0; i < 3; ++i) all.push_back(trainer.step(text.batch(4, 1, i), i, 0.01).loss);
+    return all;
+  };
+  std::vector<double> one = losses(1);
+  for (int64_t parts : {2, 4})
+    for (size_t i = 0; i < 3; ++i) CHECK(losses(parts)[i] == doctest::Approx(one[i]).epsilon(2e-6));
 }
 
 TEST_CASE("checkpoint: going on drops the lines of steps that are done again") {
