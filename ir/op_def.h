@@ -47,6 +47,11 @@ enum class OpKind : uint8_t {
 };
 std::string_view to_string(OpKind kind);
 
+// What mixed precision makes of an op; see passes/autocast.h. A contraction is Narrow, and so is a
+// composite that says `static constexpr Autocast autocast = Autocast::Narrow`, which then sums in
+// f32 inside.
+enum class Autocast : uint8_t { Wide, Narrow };
+
 // The operands and attributes of an op that does not exist yet, for `infer`.
 class InferContext {
  public:
@@ -130,6 +135,7 @@ struct OpDef {
   AttrSchema schema;
   OpKind kind = OpKind::Composite;
   bool has_callee = false;
+  Autocast autocast = Autocast::Wide;
 
   std::function<Inferred(const InferContext&)> infer;
   std::function<Grads(const VjpContext&)> vjp;  // null: refused for `vjp_refusal`
@@ -239,6 +245,10 @@ OpDef make_def() {
   def.operands.assign(std::begin(T::operands), std::end(T::operands));
   def.schema = make_schema<typename T::Attrs>();
   def.kind = T::kind;
+  if constexpr (requires { T::autocast; })
+    def.autocast = T::autocast;
+  else
+    def.autocast = T::kind == OpKind::Contract ? Autocast::Narrow : Autocast::Wide;
   def.infer = &T::infer;
   if constexpr (requires(const VjpContext& c) { T::vjp(c); })
     def.vjp = &T::vjp;

@@ -223,9 +223,8 @@ Value matmul_of_transposed(Op& op) {
     changed = true;
   }
   if (!changed) return {};
-  if (Value c = op.operand(2))
-    return matmul_add(operands[0], operands[1], c, attrs.transpose_a, attrs.transpose_b);
-  return matmul(operands[0], operands[1], attrs.transpose_a, attrs.transpose_b);
+  if (Value c = op.operand(2)) return matmul_add(operands[0], operands[1], c, std::move(attrs));
+  return matmul(operands[0], operands[1], std::move(attrs));
 }
 
 struct Pattern {

@@ -79,9 +79,11 @@ std::vector<PipelineStep> default_pipeline() {
   for (std::string_view name : {
            "verify",
            "canonicalize",
+           "autocast",
            "autodiff",
            "accumulate",
            "optimizer",
+           "round-operands",
            "canonicalize",
            "cse",
            "dce",

@@ -65,10 +65,13 @@ class CpuMemory final : public HostMemory {
                   void* d) override {
     const auto& attrs = step.op->attrs<MatmulAttrs>();
     MatmulSizes s = matmul_sizes(*step.op);
-    DType dtype = step.op->result().dtype();
+    DType dtype = step.op->operand(0).dtype(), result = step.op->result().dtype();
     Gemm g =
         dense_gemm(s.batch, s.m, s.n, s.k, dtype, a, attrs.transpose_a, b, attrs.transpose_b, d);
-    if (c != nullptr) g.d = {c, dtype, s.n, s.m * s.n, false};
+    g.b.dtype = step.op->operand(1).dtype();
+    g.compute = matmul_compute(*step.op);
+    g.c_dtype = result;
+    if (c != nullptr) g.d = {c, result, s.n, s.m * s.n, false};
     gemm(g, pool_);
   }
 

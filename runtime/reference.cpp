@@ -177,7 +177,10 @@ bool ReferenceProgram::Impl::run_gemm(const Step& step,
   // Cells of floats are doubles, so the product reads and writes them in place.
   Gemm g = dense_gemm(s.batch, s.m, s.n, s.k, DType::F64, cells(0), attrs.transpose_a, cells(1),
                       attrs.transpose_b, y.data.data());
-  g.compute = compute_type(y.type.dtype);
+  // The f64 reference rounds nothing; cells of a narrow type are round already.
+  DType compute = matmul_compute(*step.op);
+  if (compute == step.op->operand(0).dtype()) compute = compute_type(compute);
+  g.compute = f64 ? DType::F64 : compute;
   if (step.operands.size() > 2 && step.operands[2] >= 0)
     g.d = {cells(2), DType::F64, s.n, s.m * s.n, false};
   gemm(g);

@@ -16,7 +16,7 @@
 namespace sinter {
 namespace {
 
-using detail::require_float, detail::sample_of, detail::widen;
+using detail::require_float, detail::sample_of;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -167,13 +167,21 @@ Value any_along(Value v, int64_t axis) {
   return v.dim(axis) == 1 ? v : gt(max(cast(v, DType::F32), {axis}, true), 0.0);
 }
 
-// q, k, v and dy, wide, with zeros in the rows that take no part: the product of a weight of 0 and
+// a b^T, wide: operands of a narrow type are added up in f32 and stay unrounded.
+Value scores_of(Value a, Value b) {
+  MatmulAttrs attrs;
+  attrs.transpose_b = true;
+  if (detail::is_narrow(a)) attrs.result = to_string(compute_type(a.dtype()));
+  return matmul(a, b, std::move(attrs));
+}
+
+// q, k, v and dy, with zeros in the rows that take no part: the product of a weight of 0 and
 // a NaN there would be NaN.
 struct Rows {
   Value q, k, v, dy;
 };
 Rows clean_rows(const Operands& in, const AttentionAttrs& a, Value visible, Value dy) {
-  Rows rows{widen(in.q), widen(in.k), widen(in.v), dy ? widen(dy) : Value()};
+  Rows rows{in.q, in.k, in.v, dy};
   // With causal alone the last query sees every key, and each query its own.
   Sizes s = in.sizes();
   bool leaves_none =
@@ -194,7 +202,8 @@ Rows clean_rows(const Operands& in, const AttentionAttrs& a, Value visible, Valu
   return rows;
 }
 
-// What both directions compute: the rows without garbage, and the softmax of the scores.
+// What both directions compute: the rows without garbage, and the softmax of the scores. Between
+// products all is f32; what a product reads is of the operands' type.
 struct Softmax {
   Rows rows;
   Value p;           // the probabilities [B,H,Sq,Sk], wide; all 0 in a row that sees no key
@@ -206,7 +215,7 @@ Softmax softmax_of(const Operands& in, const AttentionAttrs& a, Value dy = {}) {
   Value visible = visible_keys(in, a);
   Softmax out;
   out.rows = clean_rows(in, a, visible, dy);
-  Value scores = matmul(reshape(out.rows.q, s.grouped(s.width)), out.rows.k, false, true);
+  Value scores = scores_of(reshape(out.rows.q, s.grouped(s.width)), out.rows.k);
   scores = reshape(scores, s.scores()) * scale_of(a, s.width);
   if (a.softcap > 0) {
     out.saturation = tanh(scores / a.softcap);
@@ -343,6 +352,7 @@ struct Attention {
                                        optional("mask"), optional("bias"), optional("kv_length"),
                                        optional("seed"), optional("step"), optional("offset")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Narrow;
   using Attrs = AttentionAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -357,8 +367,8 @@ struct Attention {
     Sizes s = in.sizes();
     Softmax softmax = softmax_of(in, a);
     Value p = drop(softmax.p, in, a);
-    Value y = matmul(reshape(p, s.grouped(s.keys)), softmax.rows.v);
-    std::vector<Value> results{cast(reshape(y, op.result().shape()), in.q.dtype())};
+    p = cast(reshape(p, s.grouped(s.keys)), in.v.dtype());
+    std::vector<Value> results{reshape(matmul(p, softmax.rows.v), op.result().shape())};
     if (a.lse) results.push_back(softmax.lse);
     return results;
   }
@@ -415,15 +425,15 @@ struct AttentionBackward {
     Softmax softmax = softmax_of(in, a, op.operand(3));
     const Rows& rows = softmax.rows;
     Value p = softmax.p, dy = reshape(rows.dy, s.grouped(s.value_width));
-    Value dp = drop(reshape(matmul(dy, rows.v, false, true), s.scores()), in, a);
+    Value dp = drop(reshape(scores_of(dy, rows.v), s.scores()), in, a);
     // Sums over the query heads of a group are part of the products.
-    Value dv = matmul(reshape(drop(p, in, a), s.grouped(s.keys)), dy, true, false);
+    Value kept = cast(reshape(drop(p, in, a), s.grouped(s.keys)), in.v.dtype());
+    Value dv = matmul(kept, dy, true, false);
     // grad_mul: what no query sees counts nothing, whatever v holds there.
     Value change = dp - sum(grad_mul(p, dp), {3}, true);
     if (Value dlse = op.operand(kDlse))
       change = change + reshape(dlse, {s.batch, s.heads, s.queries, 1});
     Value ds = grad_mul(p, change);
-    std::vector<Value> results;
     Value bias = in.option[kBias], dbias;
     if (bias) {
       std::vector<int64_t> axes;
@@ -434,10 +444,10 @@ struct AttentionBackward {
       dbias = cast(reshape(dbias, bias.shape()), bias.dtype());
     }
     if (softmax.saturation) ds = ds * (1.0 - square(softmax.saturation));
-    ds = reshape(ds * scale_of(a, s.width), s.grouped(s.keys));
+    ds = cast(reshape(ds * scale_of(a, s.width), s.grouped(s.keys)), in.q.dtype());
     Value dq = reshape(matmul(ds, rows.k), in.q.shape());
     Value dk = matmul(ds, reshape(rows.q, s.grouped(s.width)), true, false);
-    results = {cast(dq, in.q.dtype()), cast(dk, in.k.dtype()), cast(dv, in.v.dtype())};
+    std::vector<Value> results{dq, dk, dv};
     if (bias) results.push_back(dbias);
     return results;
   }

@@ -13,6 +13,10 @@ using detail::sample;
 
 namespace {
 
+bool is_narrow(DType type) {
+  return type == DType::BF16 || type == DType::F16;
+}
+
 // Rows and columns of a matrix operand as the product sees it.
 struct Matrix {
   int64_t rows = 0, columns = 0;
@@ -38,17 +42,30 @@ MatmulSizes sizes_of(const Shape& a, const Shape& b, const MatmulAttrs& attrs) {
   return s;
 }
 
+// What `compute` says of operands; nullopt for a name that means nothing.
+struct ComputeType {
+  std::optional<DType> rounds_to;  // none: operands are taken as they are
+};
+std::optional<ComputeType> compute_named(std::string_view name) {
+  if (name.empty() || name == "tf32") return ComputeType{};
+  std::optional<DType> type = parse_dtype(name);
+  if (type != DType::BF16 && type != DType::F16) return std::nullopt;
+  return ComputeType{type};
+}
+
 // ---- Evaluation
 
 // A matrix of cells as dense numbers, untransposed.
 template <typename T>
 void load_matrix(const Cell* cells, int64_t rows, int64_t columns, bool transposed,
-                 std::vector<T>& out) {
+                 std::optional<DType> rounds_to, std::vector<T>& out) {
   out.resize(static_cast<size_t>(rows * columns));
   for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < columns; ++c)
-      out[static_cast<size_t>(r * columns + c)] =
-          static_cast<T>(transposed ? cells[c * rows + r].f : cells[r * columns + c].f);
+    for (int64_t c = 0; c < columns; ++c) {
+      Cell cell = transposed ? cells[c * rows + r] : cells[r * columns + c];
+      if (rounds_to) cell = canonical(*rounds_to, cell);
+      out[static_cast<size_t>(r * columns + c)] = static_cast<T>(cell.f);
+    }
 }
 
 // row += x * other, in fixed strips that compilers vectorise.
@@ -71,9 +88,12 @@ void evaluate_as(EvaluateContext& ctx) {
   ReferenceTensor& y = ctx.results[0];
   MatmulSizes s = sizes_of(a.type.shape, b.type.shape, attrs);
   std::vector<T> left, right, row(static_cast<size_t>(s.n));
+  // The f64 reference rounds nothing.
+  std::optional<DType> rounds_to;
+  if constexpr (std::is_same_v<T, float>) rounds_to = compute_named(attrs.compute)->rounds_to;
   for (int64_t batch = 0; batch < s.batch; ++batch) {
-    load_matrix(a.data.data() + batch * s.m * s.k, s.m, s.k, attrs.transpose_a, left);
-    load_matrix(b.data.data() + batch * s.k * s.n, s.k, s.n, attrs.transpose_b, right);
+    load_matrix(a.data.data() + batch * s.m * s.k, s.m, s.k, attrs.transpose_a, rounds_to, left);
+    load_matrix(b.data.data() + batch * s.k * s.n, s.k, s.n, attrs.transpose_b, rounds_to, right);
     for (int64_t i = 0; i < s.m; ++i) {
       std::fill(row.begin(), row.end(), T{0});
       for (int64_t k = 0; k < s.k; ++k)
@@ -96,9 +116,9 @@ Value product(Value a, Value b, Value c, MatmulAttrs attrs, SourceLocation loc);
 struct Matmul {
   static constexpr std::string_view name = "matmul";
   static constexpr std::string_view doc =
-      "a [...,m,k] times b [...,k,n] over equal leading axes, floats of one dtype, plus c "
-      "[...,m,n] "
-      "if given; bf16 and f16 add up in f32, and the result is rounded once.";
+      "a [...,m,k] times b [...,k,n] over equal leading axes, floats of one dtype or rounded to "
+      "`compute`, plus c [...,m,n] if given; bf16 and f16 add up in f32, and the result is rounded "
+      "once.";
   static constexpr OperandSpec operands[] = {required("a"), required("b"), optional("c")};
   static constexpr OpKind kind = OpKind::Contract;
   using Attrs = MatmulAttrs;
@@ -109,8 +129,18 @@ struct Matmul {
       if (!is_float(c.type(i).dtype)) return c.error("{} is not of a float type", c.describe(i));
       if (c.rank(i) < 2) return c.error("{} has fewer than 2 axes", c.describe(i));
     }
-    if (c.type(0).dtype != c.type(1).dtype)
+    if (c.type(0).dtype != c.type(1).dtype && attrs.compute.empty())
       return c.error("the dtypes of {} and {} differ", c.describe(0), c.describe(1));
+    auto compute = compute_named(attrs.compute);
+    if (!compute)
+      return c.error("compute must be \"bf16\", \"f16\" or \"tf32\", not \"{}\"", attrs.compute);
+    for (size_t i = 0; i < 2; ++i) {
+      DType type = c.type(i).dtype;
+      if (attrs.compute == "tf32"
+              ? type != DType::F32
+              : compute->rounds_to && type != DType::F32 && type != compute->rounds_to)
+        return c.error("{} cannot be rounded to {}", c.describe(i), attrs.compute);
+    }
     if (c.rank(0) != c.rank(1))
       return c.error("the ranks of {} and {} differ", c.describe(0), c.describe(1));
     const Shape& a = c.shape(0);
@@ -127,6 +157,13 @@ struct Matmul {
     TensorType type = c.type(0);
     type.shape[type.shape.size() - 2] = left.rows;
     type.shape[type.shape.size() - 1] = right.columns;
+    if (!attrs.result.empty()) {
+      std::optional<DType> result = parse_dtype(attrs.result);
+      DType input = compute->rounds_to.value_or(type.dtype);
+      if (!result || (*result != input && *result != compute_type(input)))
+        return c.error("a product of {} cannot give \"{}\"", to_string(input), attrs.result);
+      type.dtype = *result;
+    }
     if (c.has(2) && c.type(2) != type)
       return c.error("{} is added to a product of type {}", c.describe(2), type.str());
     return std::vector{type};
@@ -134,10 +171,19 @@ struct Matmul {
   // Each of the four transpositions has its own product, without a transpose.
   static Grads vjp(const VjpContext& c) {
     Value a = c.operand(0), b = c.operand(1), dy = c.grad();
-    auto [ta, tb] = c.attrs<Attrs>();
+    const Attrs& attrs = c.attrs<Attrs>();
+    bool ta = attrs.transpose_a, tb = attrs.transpose_b;
+    // Gradients are of their operands' types, by products in the type of the forward one.
+    auto product = [&](Value x, Value y, bool tx, bool ty, Value operand) {
+      Attrs own{tx, ty, attrs.compute, {}};
+      if (own.compute.empty() && x.dtype() != y.dtype())
+        own.compute = to_string(is_narrow(x.dtype()) ? x.dtype() : y.dtype());
+      if (operand.dtype() != x.dtype()) own.result = to_string(operand.dtype());
+      return matmul(x, y, std::move(own));
+    };
     Grads grads(c.op().operands().size());
-    if (c.needs(0)) grads[0] = ta ? matmul(b, dy, tb, true) : matmul(dy, b, false, !tb);
-    if (c.needs(1)) grads[1] = tb ? matmul(dy, a, true, ta) : matmul(a, dy, !ta, false);
+    if (c.needs(0)) grads[0] = ta ? product(b, dy, tb, true, a) : product(dy, b, false, !tb, a);
+    if (c.needs(1)) grads[1] = tb ? product(dy, a, true, ta, b) : product(a, dy, !ta, false, b);
     if (c.needs(2)) grads[2] = dy;
     return grads;
   }
@@ -172,18 +218,25 @@ struct Matmul {
   static std::vector<Sample> samples() {
     AttrMap ta{{"transpose_a", true}}, tb{{"transpose_b", true}};
     AttrMap both{{"transpose_a", true}, {"transpose_b", true}};
-    return {sample({"f32[2,3]", "f32[3,4]"}),
-            sample({"f32[3,2]", "f32[3,4]"}, ta),
-            sample({"f32[2,3]", "f32[4,3]"}, tb),
-            sample({"f32[3,2]", "f32[4,3]"}, both),
-            sample({"f32[2,3]", "f32[3,2]", "f32[2,2]"}),
-            sample({"f32[2,3,2]", "f32[2,3,4]", "f32[2,2,4]"}, ta),
-            sample({"bf16[5,17]", "bf16[17,9]"}),
-            sample({"bf16[2,3]", "bf16[4,3]", "bf16[2,4]"}, tb),
-            sample({"f32[2,2,3,2]", "f32[2,2,5,2]"}, tb),
-            sample({"f32[1,1]", "f32[1,1]"}),
-            sample({"f32[2,0]", "f32[0,3]"}),
-            sample({"f32[0,2]", "f32[2,3]"})};
+    return {
+        sample({"f32[2,3]", "f32[3,4]"}),
+        sample({"f32[3,2]", "f32[3,4]"}, ta),
+        sample({"f32[2,3]", "f32[4,3]"}, tb),
+        sample({"f32[3,2]", "f32[4,3]"}, both),
+        sample({"f32[2,3]", "f32[3,2]", "f32[2,2]"}),
+        sample({"f32[2,3,2]", "f32[2,3,4]", "f32[2,2,4]"}, ta),
+        sample({"bf16[5,17]", "bf16[17,9]"}),
+        sample({"bf16[2,3]", "bf16[4,3]", "bf16[2,4]"}, tb),
+        sample({"f32[2,2,3,2]", "f32[2,2,5,2]"}, tb),
+        sample({"f32[3,5]", "f32[5,4]"}, {{"compute", std::string("bf16")}}),
+        sample({"bf16[2,3,5]", "f32[2,4,5]"}, {{"compute", std::string("bf16")},
+                                               {"result", std::string("f32")},
+                                               {"transpose_b", true}}),
+        sample({"f16[5,3]", "f16[5,4]"}, {{"transpose_a", true}, {"result", std::string("f32")}}),
+        sample({"f32[3,5]", "f32[5,4]"}, {{"compute", std::string("tf32")}}),
+        sample({"f32[1,1]", "f32[1,1]"}),
+        sample({"f32[2,0]", "f32[0,3]"}),
+        sample({"f32[0,2]", "f32[2,3]"})};
   }
   static void evaluate(EvaluateContext& c) {
     if (c.results[0].type.dtype == DType::F64)
@@ -209,10 +262,20 @@ MatmulSizes matmul_sizes(const Op& op) {
   return sizes_of(op.operand(0).shape(), op.operand(1).shape(), op.attrs<MatmulAttrs>());
 }
 
+DType matmul_compute(const Op& op) {
+  return compute_named(op.attrs<MatmulAttrs>().compute)->rounds_to.value_or(op.operand(0).dtype());
+}
+
+Value matmul(Value a, Value b, MatmulAttrs attrs, SourceLocation loc) {
+  detail::graph_of("matmul", "a", a, loc);
+  detail::graph_of("matmul", "b", b, loc);
+  return product(a, b, {}, std::move(attrs), std::move(loc));
+}
+
 Value matmul(Value a, Value b, bool transpose_a, bool transpose_b, SourceLocation loc) {
   detail::graph_of("matmul", "a", a, loc);
   detail::graph_of("matmul", "b", b, loc);
-  MatmulAttrs attrs{transpose_a, transpose_b};
+  MatmulAttrs attrs{transpose_a, transpose_b, {}, {}};
   if (a.rank() < 2 || b.rank() < 2 || a.rank() == b.rank()) {
     bool same = a.rank() == b.rank() && a.rank() >= 2 &&
                 std::equal(a.shape().begin(), a.shape().end() - 2, b.shape().begin());
@@ -256,12 +319,11 @@ Value matmul(Value a, Value b, bool transpose_a, bool transpose_b, SourceLocatio
   return product(big_a, big_b, {}, attrs, std::move(loc));
 }
 
-Value matmul_add(Value a, Value b, Value c, bool transpose_a, bool transpose_b,
-                 SourceLocation loc) {
+Value matmul_add(Value a, Value b, Value c, MatmulAttrs attrs, SourceLocation loc) {
   detail::graph_of("matmul", "a", a, loc);
   detail::graph_of("matmul", "b", b, loc);
   detail::graph_of("matmul", "c", c, loc);
-  return product(a, b, c, MatmulAttrs{transpose_a, transpose_b}, std::move(loc));
+  return product(a, b, c, std::move(attrs), std::move(loc));
 }
 
 void register_contract(OpRegistry& r) {

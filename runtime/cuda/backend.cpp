@@ -55,6 +55,10 @@ cuda::MatmulSpec matmul_spec(const MatmulStep& step) {
   MatmulSizes s = matmul_sizes(*step.op);
   const auto& attrs = step.op->attrs<MatmulAttrs>();
   cuda::MatmulSpec spec;
+  SINTER_CHECK(step.op->operand(1).dtype() == step.op->operand(0).dtype() &&
+                   matmul_compute(*step.op) == step.op->operand(0).dtype(),
+               "{}: run the pass round-operands before", step.op->name());
+  spec.allow_tf32 = attrs.compute == "tf32";
   spec.m = s.m;
   spec.n = s.n;
   spec.k = s.k;

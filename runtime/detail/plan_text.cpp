@@ -84,9 +84,13 @@ struct StepText {
     MatmulSizes s = matmul_sizes(*step.op);
     const auto& attrs = step.op->attrs<MatmulAttrs>();
     return fmt::format(
-        "matmul {}{}x{}x{} {}{}{}{}{}", s.batch > 1 ? fmt::format("{} of ", s.batch) : "", s.m, s.n,
-        s.k, to_string(step.op->result().dtype()), attrs.transpose_a ? " transpose_a" : "",
-        attrs.transpose_b ? " transpose_b" : "", step.c ? " accumulating" : "", suffix(*step.op));
+        "matmul {}{}x{}x{} {}{}{}{}{}{}", s.batch > 1 ? fmt::format("{} of ", s.batch) : "", s.m,
+        s.n, s.k, attrs.compute == "tf32" ? "tf32" : to_string(step.op->operand(0).dtype()),
+        step.op->result().dtype() == step.op->operand(0).dtype()
+            ? ""
+            : fmt::format(" -> {}", to_string(step.op->result().dtype())),
+        attrs.transpose_a ? " transpose_a" : "", attrs.transpose_b ? " transpose_b" : "",
+        step.c ? " accumulating" : "", suffix(*step.op));
   }
   std::string operator()(const CopyStep& step) const {
     return fmt::format("copy {} bytes {} -> {}", step.bytes, place_text(step.from),

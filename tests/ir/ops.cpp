@@ -87,7 +87,7 @@ TEST_CASE_FIXTURE(Fixture, "matmul refuses what it cannot multiply, in the user'
         "matmul: u (f32[3]) has fewer than 2 axes");
   CHECK(message([&] { matmul(input("i", "i32[5,5]"), w); }) ==
         "matmul: i (i32[5,5]) is not of a float type");
-  CHECK(message([&] { matmul_add(w, w, w, true); }) ==
+  CHECK(message([&] { matmul_add(w, w, w, {.transpose_a = true}); }) ==
         "matmul: w (f32[5,6]) is added to a product of type f32[6,6]");
 }
 

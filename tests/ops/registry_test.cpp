@@ -1,6 +1,7 @@
 // What holds for every op of the registry: text, refusals, and executors against the reference.
 // There is no list of exceptions; samples drive it all.
 
+#include <sinter/ir/ops/contract.h>
 #include <sinter/ir/text.h>
 #include <sinter/ir/verifier.h>
 #include <sinter/passes/autodiff.h>
@@ -210,6 +211,9 @@ struct Bundle {
     for (Value v : graph.inputs()) any = any || is_narrow(v.dtype());
     for (Op& op : graph)
       for (size_t i = 0; i < op.num_results(); ++i) any = any || is_narrow(op.result(i).dtype());
+    // Operands of a product may be rounded on reading.
+    for (Op& op : graph)
+      if (op.def().kind == OpKind::Contract) any = any || is_narrow(matmul_compute(op));
     copy_into(module, graph, job.graph);
     right.push_back(Reference({.f64 = true}).run_cells(graph, inputs));
     jobs.push_back(std::move(job));
