@@ -44,6 +44,9 @@ function(sinter_doctest folder)
   endif()
   target_link_libraries(${target} PRIVATE sinter_test_support sinter::json sinter::spdlog
     sinter::cuda sinter_options)
+  if(folder MATCHES "^(fuzz|gpu)$")
+    target_link_libraries(${target} PRIVATE sinter_fuzz)
+  endif()
   set(environment ${SINTER_TEST_ENVIRONMENT})
   if(folder STREQUAL gpu)
     list(APPEND environment SINTER_TEST_NEEDS_GPU=1)
@@ -123,6 +126,14 @@ function(sinter_tests)
   add_library(sinter_test_main OBJECT ${CMAKE_SOURCE_DIR}/tests/main.cpp)
   target_link_libraries(sinter_test_main PRIVATE sinter_test_support sinter_options)
   target_compile_definitions(sinter_test_main PRIVATE SINTER_TEST_DATA="${CMAKE_SOURCE_DIR}/tests")
+
+  # Random graphs, for several tests and for the program `fuzz`.
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/lib/*.cpp)
+  add_library(sinter_fuzz STATIC ${sources} ${CMAKE_SOURCE_DIR}/tests/ops/samples.cpp)
+  target_link_libraries(sinter_fuzz PUBLIC sinter::runtime sinter_test_support
+    PRIVATE sinter_options)
+  add_executable(fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/program/fuzz.cpp)
+  target_link_libraries(fuzz PRIVATE sinter_fuzz CLI11::CLI11 sinter_options)
 
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/*.cpp)
   set(folders "")

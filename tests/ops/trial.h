@@ -3,6 +3,7 @@
 
 #include <sinter/ir/op_def.h>
 #include <sinter/runtime/reference.h>
+#include <sinter/tests/ops/samples.h>
 
 #include <functional>
 #include <string>
@@ -18,14 +19,10 @@ struct Trial {
   Op* op = nullptr;
 };
 
-// Every op of the registry, and the derivatives that pointwise ops have.
-std::vector<const OpDef*> all_ops();
 // A graph @g whose one op is `def` as the sample has it, with inputs x0, x1, … and outputs y0, …
 Trial make_trial(const OpDef& def, const Sample& sample, size_t number);
 // Calls `body` for every trial of every op; what it throws fails the test, which goes on.
 void for_each_trial(const std::function<void(Trial&)>& body);
-// The trial's attributes as the op's struct.
-std::shared_ptr<void> trial_attrs(const OpDef& def, const Sample& sample);
 
 // Values of a graph's inputs, drawn as the sample asks, rounded to each input's type; the same
 // for the same `seed`.
@@ -67,8 +64,5 @@ Graph& copy_into(Module& module, const Graph& graph, const std::string& name);
 
 // Calls `body` on a thread with a stack of 512 KiB, and passes on what it throws.
 void on_small_stack(const std::function<void()>& body);
-
-// A number in [0, 1) from a counter.
-double uniform(uint64_t seed, uint64_t index);
 
 }  // namespace sinter::test

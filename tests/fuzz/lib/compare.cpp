@@ -1,0 +1,210 @@
+#include <sinter/ir/op_def.h>
+#include <sinter/ir/text.h>
+#include <sinter/runtime/reference.h>
+#include <sinter/tests/fuzz/lib/compare.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace sinter::test {
+namespace {
+
+std::vector<Tensor> in_order(const Graph& graph, const Bindings& outputs) {
+  std::vector<Tensor> results;
+  for (const GraphOutput& o : graph.outputs()) results.push_back(outputs.at(o.name));
+  return results;
+}
+
+CompileOptions options_of(DeviceKind device, const Setting& setting) {
+  CompileOptions options;
+  options.device = device;
+  options.disabled = setting.disabled;
+  options.pipeline = setting.pipeline;
+  return options;
+}
+
+// Whether two elements count as one result. canonicalize makes a plain product of grad_mul where
+// the slope is bounded, and that gives -0 where grad_mul gives 0: across that pass zeros are equal.
+bool same_element(const Tensor& a, const Tensor& b, int64_t k, bool signed_zero) {
+  if (load_bits(a.dtype(), a.data(), k) == load_bits(b.dtype(), b.data(), k)) return true;
+  if (!is_float(a.dtype())) return false;
+  double x = a.at(k), y = b.at(k);
+  // Which NaN it is depends on the order of operands alone.
+  return (std::isnan(x) && std::isnan(y)) || (!signed_zero && x == y);
+}
+
+std::optional<Failure> check_bits(const Graph& graph, const std::string& setting,
+                                  const std::vector<Tensor>& first,
+                                  const std::vector<Tensor>& given, bool signed_zero) {
+  for (size_t i = 0; i < first.size(); ++i) {
+    int64_t at = 0, bad = 0;
+    for (int64_t k = first[i].size(); k-- > 0;) {
+      if (same_element(first[i], given[i], k, signed_zero)) continue;
+      at = k;
+      ++bad;
+    }
+    if (bad == 0) continue;
+    return Failure{Failure::Bits, setting,
+                   fmt::format("{} element {}: {} and {}; {} of {} differ", graph.outputs()[i].name,
+                               at, first[i].at(at), given[i].at(at), bad, first[i].size())};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view to_string(Failure::Kind kind) {
+  switch (kind) {
+    case Failure::Throws:
+      return "throws";
+    case Failure::Bits:
+      return "differs from all passes";
+    case Failure::Error:
+      return "is off the reference";
+  }
+  return "";
+}
+
+std::vector<Setting> all_settings() {
+  std::vector<Setting> settings{{"all passes", {}, {}}};
+  Setting none{"no pass that can be switched off", {}, {}};
+  std::set<std::string_view> seen;
+  for (const PipelineStep& step : default_pipeline()) {
+    if (step.pass->disabling == PassInfo::Refused || !seen.insert(step.pass->name).second) continue;
+    std::string name(step.pass->name);
+    settings.push_back({"without " + name, {name}, {}});
+    none.disabled.push_back(name);
+  }
+  settings.push_back(std::move(none));
+  return settings;
+}
+
+Right right_of(const Specimen& specimen) {
+  const Graph& graph = specimen.graph();
+  auto inputs = specimen.inputs();
+  Right right;
+  right.wide = Reference({.f64 = true}).run(graph, inputs);
+  auto narrow = Reference().run(graph, inputs);
+  for (size_t i = 0; i < narrow.size(); ++i) {
+    double scale = 0, off = 0;
+    if (is_float(narrow[i].dtype()))
+      for (int64_t k = 0; k < narrow[i].size(); ++k) {
+        double a = narrow[i].at(k), b = right.wide[i].at(k);
+        if (std::isfinite(b)) scale = std::max(scale, std::abs(b));
+        if (a != b && !(std::isnan(a) && std::isnan(b))) off = std::max(off, std::abs(a - b));
+      }
+    // bf16 and f16 are off by what they are.
+    double own = compute_type(narrow[i].dtype()) == narrow[i].dtype() ? 1e-2 : 5e-2;
+    right.ill = right.ill || !(off <= own * std::max(scale, 1e-2));
+    right.allowed.push_back(8 * off + 1e-6 * scale);
+  }
+  return right;
+}
+
+std::optional<Failure> check_error(const Specimen& specimen, const Right& right,
+                                   const std::vector<Tensor>& results) {
+  const Graph& graph = specimen.graph();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const GraphOutput& output = graph.outputs()[i];
+    if (results[i].type() != output.value.type())
+      return Failure{Failure::Error, "",
+                     fmt::format("{} is {}, not {}", output.name, results[i].type().str(),
+                                 output.value.type().str())};
+    bool floats = is_float(output.value.dtype());
+    for (int64_t k = 0; k < results[i].size(); ++k) {
+      double a = results[i].at(k), b = right.wide[i].at(k);
+      double allowed = floats ? right.allowed[i] : 0;
+      if (a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= allowed) continue;
+      return Failure{
+          Failure::Error, "",
+          fmt::format("{} element {}: {}, not {}; {} allowed", output.name, k, a, b, allowed)};
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<Tensor> run_on(const Specimen& specimen, DeviceKind device, const Setting& setting) {
+  auto session = make_session(compile(*specimen.module, options_of(device, setting)));
+  return in_order(specimen.graph(), session->run("g", specimen.bindings()));
+}
+
+Comparison compare_settings(const Specimen& specimen, std::span<const Setting> settings) {
+  Comparison comparison;
+  std::vector<Tensor> first, uncanonical;  // the first results, and those without canonicalize
+  std::set<std::string> seen;
+  const Setting* current = nullptr;
+  try {
+    Right right = right_of(specimen);
+    comparison.ill = right.ill;
+    Bindings inputs = specimen.bindings();
+    for (const Setting& setting : settings) {
+      current = &setting;
+      auto executable = compile(*specimen.module, options_of(DeviceKind::Interpreter, setting));
+      // The same module and plan: the same code.
+      if (!seen.insert(print(executable->module()) + executable->plan_text()).second) continue;
+      ++comparison.ran;
+      auto results = in_order(specimen.graph(), make_session(executable)->run("g", inputs));
+      const auto& off = setting.disabled;
+      bool canonical = std::find(off.begin(), off.end(), "canonicalize") == off.end();
+      std::optional<Failure>& failure = comparison.failure;
+      if (first.empty()) {
+        first = results;
+        if (!right.ill) failure = check_error(specimen, right, first);
+        if (failure) failure->setting = setting.name;
+      } else {
+        failure = check_bits(specimen.graph(), setting.name, first, results, canonical);
+      }
+      if (!canonical) {
+        if (uncanonical.empty())
+          uncanonical = std::move(results);
+        else if (!failure)
+          failure = check_bits(specimen.graph(), setting.name, uncanonical, results, true);
+      }
+      if (failure) return comparison;
+    }
+  } catch (const std::exception& e) {
+    comparison.failure =
+        Failure{Failure::Throws, current != nullptr ? current->name : "", e.what()};
+  }
+  return comparison;
+}
+
+std::vector<Comparison> compare_on(DeviceKind device, std::span<const Specimen> specimens) {
+  std::vector<Comparison> comparisons(specimens.size());
+  auto check = [&](size_t i, const std::vector<Tensor>& results) {
+    Right right = right_of(specimens[i]);
+    comparisons[i].ill = right.ill;
+    if (!right.ill) comparisons[i].failure = check_error(specimens[i], right, results);
+  };
+  try {
+    Module all;
+    for (size_t i = 0; i < specimens.size(); ++i) {
+      for (const auto& graph : specimens[i].module->graphs()) {
+        std::string name = fmt::format("{}_{}", graph->name(), i);
+        Graph& copy = all.add_graph(name);
+        ValueMap<Value> map;
+        for (Value v : graph->inputs()) map[v] = copy.add_input(v.name(), v.type());
+        clone_ops(*graph, copy, map);
+        for (Op& op : copy)
+          if (!op.callee().empty()) op.set_callee(fmt::format("{}_{}", op.callee(), i));
+        for (const GraphOutput& o : graph->outputs()) copy.add_output(o.name, map.at(o.value));
+      }
+    }
+    auto session = make_session(compile(all, options_of(device, {})));
+    for (size_t i = 0; i < specimens.size(); ++i)
+      check(i, in_order(specimens[i].graph(),
+                        session->run(fmt::format("g_{}", i), specimens[i].bindings())));
+  } catch (const std::exception& e) {
+    if (specimens.size() == 1) {
+      comparisons[0].failure = Failure{Failure::Throws, "", e.what()};
+      return comparisons;
+    }
+    // Which one it was.
+    for (size_t i = 0; i < specimens.size(); ++i)
+      comparisons[i] = compare_on(device, specimens.subspan(i, 1))[0];
+  }
+  return comparisons;
+}
+
+}  // namespace sinter::test
