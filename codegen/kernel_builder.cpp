@@ -70,6 +70,8 @@ class Builder {
       store.buffer = static_cast<int>(kernel_.buffers.size());
       kernel_.buffers.push_back({fmt::format("out{}", i), v.type(), true});
       int64_t elements = v.type().elements();
+      // Rows of nothing have no elements to store, and none to load.
+      if (elements == 0 && space_.p > 0) continue;
       bool per_row = space_.kind == Kernel::Row && elements == space_.p && elements != all;
       SINTER_CHECK(per_row || elements == all,
                    "a kernel over {} x {} cannot store output {} of type {}", space_.p, space_.q, i,

@@ -81,7 +81,8 @@ std::vector<int> node_levels(const Kernel& k) {
 }
 
 bool is_vector_access(const IndexExpr& e, const Guard& guard, int width) {
-  if (!guard.always()) return false;
+  // Memory moves by powers of two; a reduction may count in threes.
+  if (!guard.always() || (width & (width - 1)) != 0) return false;
   int64_t step = 0;
   for (const IndexExpr::Term& t : e.terms()) {
     if (t.atom->kind == IndexAtom::Axis && t.atom->id == kAxisQ) {

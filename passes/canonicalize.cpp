@@ -1,8 +1,9 @@
 // canonicalize: rewrites ops to one simpler form, until nothing changes.
 //
 // Only identities that hold for every float, NaN, infinities, signed zeros and rounding included
-// (x * 0, x - x and x + 0 are not among them). The one exception is stated by the ops: a partial
-// derivative declared bounded makes grad_mul a plain mul. Ops that lose their uses stay for dce.
+// (x * 0, x - x and x + 0 are not among them). The one exception is grad_mul, which becomes a plain
+// mul where the slope is finite whatever its operands are: the sign of a zero may change then. Ops
+// that lose their uses stay for dce.
 
 #include <sinter/ir/numeric.h>
 #include <sinter/ir/op_def.h>
@@ -13,6 +14,7 @@
 #include <bit>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <numeric>
 #include <unordered_set>
 
@@ -52,13 +54,43 @@ Value full_of(const Op& like, Value literal_value) {
 
 // ---- Patterns: the value that replaces the op's result, or null.
 
-// A finite second factor cannot turn a zero cotangent into NaN.
+// Whether a bounded slope is finite for NaN and infinities too: relu's is, that of sin is not.
+bool is_finite_everywhere(const Op& op) {
+  const OpDef& def = op.def();
+  if (!def.bounded || !def.scalar || op.operands().size() > 4) return false;
+  constexpr double kOdd[] = {std::numeric_limits<double>::quiet_NaN(),
+                             std::numeric_limits<double>::infinity(),
+                             -std::numeric_limits<double>::infinity(), 1.0};
+  // Every combination: two bits an operand.
+  size_t n = op.operands().size(), trials = size_t{1} << (2 * n);
+  std::vector<DType> types;
+  std::vector<std::vector<Cell>> columns(n, std::vector<Cell>(trials));
+  std::vector<const Cell*> args;
+  for (size_t i = 0; i < n; ++i) {
+    types.push_back(op.operand(i).dtype());
+    for (size_t t = 0; t < trials; ++t) {
+      size_t which = (t >> (2 * i)) & 3;
+      if (is_float(types[i]))
+        columns[i][t].f = kOdd[which];
+      else
+        columns[i][t].i = static_cast<int64_t>(which & 1);
+    }
+    args.push_back(columns[i].data());
+  }
+  std::vector<Cell> results(trials);
+  Cell* out = results.data();
+  evaluate(def.scalar(types, op.raw_attrs().get()), static_cast<int64_t>(trials), args, {&out, 1});
+  return std::all_of(results.begin(), results.end(), [](Cell c) { return std::isfinite(c.f); });
+}
+
+// A second factor that is finite cannot turn a zero cotangent into NaN. It has to be so whatever it
+// is made from: behind a `where`, the side that is not chosen may be NaN.
 Value bounded_grad_mul(Op& op) {
   Value p = op.operand(1);
   std::optional<Cell> cell = literal(p);
   bool finite = cell && std::isfinite(canonical(p.dtype(), *cell).f);
-  bool bounded = p.op() != nullptr && p.op()->def().bounded;
-  return finite || bounded ? mul(op.operand(0), p) : Value();
+  return finite || (p.op() != nullptr && is_finite_everywhere(*p.op())) ? mul(op.operand(0), p)
+                                                                        : Value();
 }
 
 Value mul_by_one(Op& op) {

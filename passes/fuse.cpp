@@ -162,7 +162,8 @@ class Fuser {
     return all;
   }
 
-  // Values that a set of members must store.
+  // Values that a set of members must store. A member that nothing reads (dce is off) stores its
+  // result all the same, so that each has a place in the iteration space.
   std::vector<Value> results_of(const std::vector<Op*>& members) const {
     std::unordered_set<const Op*> inside(members.begin(), members.end());
     std::vector<Value> results;
@@ -171,8 +172,10 @@ class Fuser {
       readers(*op, users);
       bool outside =
           std::any_of(users.begin(), users.end(), [&](Op* u) { return !inside.contains(u); });
+      size_t before = results.size();
       for (size_t r = 0; r < op->num_results(); ++r)
         if (outside || graph_.is_output(op->result(r))) results.push_back(op->result(r));
+      if (users.empty() && results.size() == before) results.push_back(op->result());
     }
     return results;
   }
@@ -335,7 +338,7 @@ class Fuser {
     Group& alone = *groups_.back();
     alone.ops.push_back(&op);
     group_of_[&op] = &alone;
-    // One op always has a space; its result may be dead.
+    // One op always has a space.
     if (Result<IterationSpace> space = kernel_space(alone.ops); space.ok())
       alone.space = space.value();
   }
@@ -464,8 +467,6 @@ class Fuser {
       if (plan.unit->group) {
         plan.body = body_ops(plan.unit->group->ops);
         plan.results = results_of(plan.unit->group->ops);
-        // A result that nothing reads is dead; it keeps its kernel all the same.
-        if (plan.results.empty()) plan.results.push_back(plan.unit->group->ops.back()->result());
       }
       plans.push_back(std::move(plan));
     }

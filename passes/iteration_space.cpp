@@ -30,7 +30,8 @@ class Tracer {
   void value(Value v, std::vector<IndexExpr> at) {
     const Op* op = v.op();
     if (op == nullptr || !members_.contains(op)) return;
-    uint64_t h = std::hash<const void*>()(v.id());
+    // Under a guard more is refused than elsewhere.
+    uint64_t h = std::hash<const void*>()(v.id()) + (guarded_ > 0);
     for (const IndexExpr& e : at) h = h * 0x9e3779b97f4a7c15ULL + e.hash();
     if (!seen_.insert(h).second) return;
     if (seen_.size() > 8 * members_.size() + 64)
@@ -129,6 +130,16 @@ bool reduces_trailing(const Op& op) {
   return true;
 }
 
+// Elements that each result of a reduction is made of.
+int64_t reduced_elements(const Op& op) {
+  const Shape& in = op.operand(0).shape();
+  auto axes = normalize_axes(std::get<std::vector<int64_t>>(op.attr("axes")), op.operand(0).rank());
+  if (!axes || axes->empty()) return num_elements(in);
+  int64_t count = 1;
+  for (int64_t axis : *axes) count *= in[static_cast<size_t>(axis)];
+  return count;
+}
+
 int64_t lanes_of(const Op& op) {
   for (const AttrSchema::Item& item : op.def().schema.items)
     if (item.name == "lanes") return std::get<int64_t>(op.attr("lanes"));
@@ -171,10 +182,9 @@ Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
     int64_t rows = reduction->result().type().elements();
     bool row = reduction->def().kind == OpKind::Reduce && (lanes || most > rows);
     if (row) {
-      int64_t input = reduction->operand(0).type().elements();
       space.kind = IterationSpace::Row;
       space.p = rows;
-      space.q = space.r = rows > 0 ? input / rows : 1;
+      space.q = space.r = reduced_elements(*reduction);
       if (most > rows)
         for (const Op* op : ops)
           if (op->def().kind == OpKind::Reduce && !reduces_trailing(*op))

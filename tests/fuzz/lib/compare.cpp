@@ -80,12 +80,56 @@ std::vector<Setting> all_settings() {
   return settings;
 }
 
+namespace {
+
+// The size of the numbers that an output comes from, by output: its own elements and those of the
+// last values before it, since a sum may be small beside its terms.
+std::vector<double> scales_of(const Specimen& specimen, std::span<const Tensor> inputs) {
+  constexpr int kDepth = 6;
+  Specimen probe = specimen.clone();
+  Graph& graph = probe.graph();
+  std::vector<Value> ends, values(graph.inputs().begin(), graph.inputs().end());
+  for (const GraphOutput& o : graph.outputs()) ends.push_back(o.value);
+  for (Op& op : graph)
+    for (size_t i = 0; i < op.num_results(); ++i) values.push_back(op.result(i));
+  while (!graph.outputs().empty()) graph.erase_output(0);
+  for (Value v : values) graph.add_output(fmt::format("v{}", graph.outputs().size()), v);
+  auto results = Reference({.f64 = true}).run(graph, inputs);
+  ValueMap<double> size;
+  for (size_t i = 0; i < values.size(); ++i) {
+    double& most = size[values[i]];
+    if (!is_float(values[i].dtype())) continue;
+    for (int64_t k = 0; k < results[i].size(); ++k)
+      if (double x = std::abs(results[i].at(k)); std::isfinite(x)) most = std::max(most, x);
+  }
+  std::vector<double> scales;
+  for (Value end : ends) {
+    double scale = 0;
+    std::vector<Value> level{end};
+    for (int depth = 0; depth <= kDepth; ++depth) {
+      std::vector<Value> next;
+      for (Value v : level) {
+        scale = std::max(scale, size.at(v));
+        if (v.op() == nullptr) continue;
+        for (Value x : v.op()->operands())
+          if (x && std::find(next.begin(), next.end(), x) == next.end()) next.push_back(x);
+      }
+      level = std::move(next);
+    }
+    scales.push_back(scale);
+  }
+  return scales;
+}
+
+}  // namespace
+
 Right right_of(const Specimen& specimen) {
   const Graph& graph = specimen.graph();
   auto inputs = specimen.inputs();
   Right right;
   right.wide = Reference({.f64 = true}).run(graph, inputs);
   auto narrow = Reference().run(graph, inputs);
+  auto scales = scales_of(specimen, inputs);
   for (size_t i = 0; i < narrow.size(); ++i) {
     double scale = 0, off = 0;
     if (is_float(narrow[i].dtype()))
@@ -97,7 +141,7 @@ Right right_of(const Specimen& specimen) {
     // bf16 and f16 are off by what they are.
     double own = compute_type(narrow[i].dtype()) == narrow[i].dtype() ? 1e-2 : 5e-2;
     right.ill = right.ill || !(off <= own * std::max(scale, 1e-2));
-    right.allowed.push_back(8 * off + 1e-6 * scale);
+    right.allowed.push_back(8 * off + 1e-6 * scales[i]);
   }
   return right;
 }
@@ -180,14 +224,18 @@ std::vector<Comparison> compare_on(DeviceKind device, std::span<const Specimen> 
   try {
     Module all;
     for (size_t i = 0; i < specimens.size(); ++i) {
-      for (const auto& graph : specimens[i].module->graphs()) {
-        std::string name = fmt::format("{}_{}", graph->name(), i);
+      // Callees first.
+      std::vector<const Graph*> graphs;
+      for (const auto& graph : specimens[i].module->graphs())
+        if (graph->name() != "g") graphs.push_back(graph.get());
+      graphs.push_back(&specimens[i].graph());
+      for (const Graph* graph : graphs) {
+        // Sub-graphs bear the specimen's seed in their names.
+        std::string name = graph->name() == "g" ? fmt::format("g_{}", i) : graph->name();
         Graph& copy = all.add_graph(name);
         ValueMap<Value> map;
         for (Value v : graph->inputs()) map[v] = copy.add_input(v.name(), v.type());
         clone_ops(*graph, copy, map);
-        for (Op& op : copy)
-          if (!op.callee().empty()) op.set_callee(fmt::format("{}_{}", op.callee(), i));
         for (const GraphOutput& o : graph->outputs()) copy.add_output(o.name, map.at(o.value));
       }
     }

@@ -29,7 +29,7 @@ std::string_view to_string(Failure::Kind kind);
 // What the f64 reference says, and how far it is from the f32 one.
 struct Right {
   std::vector<Tensor> wide;     // floats as f64
-  std::vector<double> allowed;  // by output: 8·|ref32 - ref64| + 1e-6·scale, at most
+  std::vector<double> allowed;  // by output: 8·|ref32 - ref64| + 1e-6·scale, most of all elements
   bool ill = false;             // the graph's own f32 reference is off by more than 1e-2
 };
 Right right_of(const Specimen& specimen);

@@ -339,7 +339,10 @@ class Builder {
           std::vector<TensorType> types;
           for (const auto& t : fitting.operands) types.push_back(*t);
           Module& module = *specimen_.module;
-          init.callee = add_callee(module, types, module.unique_graph_name("callee")).name();
+          init.callee =
+              add_callee(module, types,
+                         module.unique_graph_name(fmt::format("callee_{}", specimen_.seed)))
+                  .name();
         }
         static const auto file = std::make_shared<const std::string>("random");
         init.loc = SourceLocation{file, static_cast<int>(graph_->size()) + 1, 0};
@@ -508,7 +511,7 @@ class Builder {
       try {
         Value loss = sum(cast(mul(y, w), DType::F32));
         for (Value g : gradients(*graph_, loss, wrt))
-          if (g.op() != nullptr && !graph_->is_output(g))
+          if (g.op() != nullptr && g.op()->def().kind != OpKind::Source && !graph_->is_output(g))
             graph_->add_output(fmt::format("y{}", graph_->outputs().size()), g);
       } catch (const Error&) {
       }
@@ -577,7 +580,11 @@ class Builder {
 Specimen generate(uint64_t seed, const GeneratorOptions& options) {
   for (uint64_t attempt = 0; attempt < 100; ++attempt) {
     Builder builder(seed, attempt, options);
-    if (builder.build()) return builder.take();
+    try {
+      if (builder.build()) return builder.take();
+    } catch (const Error&) {
+      // An index out of range that shows in the gradient alone.
+    }
   }
   throw InternalError(fmt::format("no graph comes of seed {}", seed));
 }
