@@ -21,6 +21,8 @@ namespace sinter {
 
 namespace {
 
+constexpr double kSmallestLossScale = 1, kLargestLossScale = 1 << 30;
+
 // One rule as this graph uses it.
 struct Applied {
   const OptimizerRule* rule = nullptr;
@@ -67,7 +69,8 @@ class Update {
     for (const State& s : added_) {
       auto same = [&](const GraphOutput& o) { return o.name == s.name; };
       if (std::any_of(init.outputs().begin(), init.outputs().end(), same)) continue;
-      init.add_output(s.name, full(init, s.type, 0, {}));
+      init.add_output(s.name,
+                      full(init, s.type, s.name == loss_scale_ ? kInitialLossScale : 0, {}));
     }
   }
 
@@ -214,6 +217,11 @@ class Update {
       InsertionScope scope = at(parameters.back().g);
       factor = 1.0 / cast(divisor, DType::F32);
     }
+    Value loss_scale = find_loss_scale();
+    if (loss_scale) {
+      InsertionScope scope = at(parameters.back().g);
+      factor = factor ? factor / loss_scale : 1.0 / loss_scale;
+    }
     auto norm_name = attribute<std::string>("grad_norm", "");
     auto skipped = attribute<std::string>("skipped", "");
     const AttrValue* limit = attribute("clip");
@@ -235,13 +243,39 @@ class Update {
         Value now = where(finite_, before, before + 1);
         set_output("skipped", now);
         set_output(skipped, now);
+        if (loss_scale) adapt(loss_scale);
       }
     }
+    if (loss_scale && !finite_) fail("a loss scale needs skipped");
     if (!factor) return;
     for (Parameter& p : parameters) {
       InsertionScope scope = at(p.g);
       p.g = cast(p.g, DType::F32) * factor;
     }
+  }
+
+  Value find_loss_scale() {
+    loss_scale_ = attribute<std::string>("loss_scale", "");
+    if (loss_scale_.empty()) return {};
+    Value scale = graph_.find_input(loss_scale_);
+    const State* state = module_.find_state(loss_scale_);
+    TensorType type{DType::F32, {}};
+    if (!scale || state == nullptr || state->type != type)
+      fail(fmt::format("there is no input {} that reads a state {}", loss_scale_, type.str()));
+    added_.push_back(*state);
+    return scale;
+  }
+
+  // As in Micikevicius et al., Mixed Precision Training (2018).
+  void adapt(Value scale) {
+    auto interval = attribute<int64_t>("growth_interval", 2000);
+    if (interval <= 0) fail(fmt::format("growth_interval cannot be {}", interval));
+    Value good = state_input(loss_scale_ + ".good", {DType::I32, {}});
+    Value grows = eq(good + 1, static_cast<double>(interval));
+    Value larger = minimum(scale * 2.0, kLargestLossScale);
+    set_output(loss_scale_, where(finite_, where(grows, larger, scale),
+                                  maximum(scale * 0.5, kSmallestLossScale)));
+    set_output(loss_scale_ + ".good", where(logical_and(finite_, logical_not(grows)), good + 1, 0));
   }
 
   Value find_divisor() {
@@ -361,6 +395,7 @@ class Update {
   std::map<std::string, Applied*, std::less<>> claims_;
   Applied* main_ = nullptr;
   bool accumulated_ = false;
+  std::string loss_scale_;
   Value finite_;  // null: every step is applied
   std::vector<std::string> no_decay_ = attribute<std::vector<std::string>>("no_decay", {});
   std::vector<Next> next_;

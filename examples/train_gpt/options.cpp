@@ -47,6 +47,8 @@ void add_flags(CLI::App& app, Options& o) {
       ->check(CLI::NonNegativeNumber);
   training("--clip", o.clip, "largest 2-norm of the gradients; 0: any")
       ->check(CLI::NonNegativeNumber);
+  training("--dtype", o.dtype, "of products: f32, tf32, bf16 or f16; all else is f32")
+      ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16"}));
   training("--seed", o.seed, "of weights, batches, dropout and the sample");
   training("--device", o.device, "auto, cuda, cpu or reference")
       ->check(CLI::IsMember({"auto", "cuda", "cpu", "reference"}));
@@ -65,12 +67,11 @@ void add_flags(CLI::App& app, Options& o) {
 
 // Flags of which some values, or none, work yet.
 struct Later {
-  std::string dtype = "f32", recompute = "none", attention = "auto";
+  std::string recompute = "none", attention = "auto";
   std::vector<std::string> none[std::size(kNotYet)];
 };
 
 void add_later(CLI::App& app, Later& later) {
-  app.add_option("--dtype", later.dtype, "f32")->group("Training");
   app.add_option("--recompute", later.recompute, "none, or block: less memory, more work")
       ->group("Training");
   app.add_option("--attention", later.attention, "auto or composed")->group("Training");
@@ -92,7 +93,6 @@ void refuse_later(const CLI::App& app, const Later& later) {
   };
   for (const char* flag : kNotYet)
     if (app.count(flag) > 0) throw Error(fmt::format("{}: not yet", flag));
-  check("--dtype", later.dtype, {"f32"}, {"bf16", "f16"});
   check("--attention", later.attention, {"auto", "composed"}, {"flash"});
   bool bytes = !later.recompute.empty() && std::isdigit(later.recompute[0]);
   check("--recompute", bytes ? "sqrt" : later.recompute, {"none", "block"}, {"sqrt"});
@@ -177,6 +177,7 @@ void apply(const Options& o, Plan& plan) {
   set(m.context, o.context);
   set(m.dropout, o.dropout);
   set(c.recompute, o.recompute);
+  set(c.dtype, o.dtype);
   m.recompute_blocks = c.recompute == "block";
   set(c.weight_decay, o.weight_decay);
   set(c.seed, o.seed);

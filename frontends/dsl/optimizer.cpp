@@ -1,5 +1,6 @@
 #include <sinter/frontends/dsl/optimizer.h>
 #include <sinter/passes/accumulate.h>
+#include <sinter/passes/autocast.h>
 
 #include <map>
 
@@ -110,6 +111,13 @@ class Request {
         fail(fmt::format("the divisor must be a float scalar of graph @{}", graph_.name()));
       divisor_ = d;
     }
+    if (Value s = options.loss_scale) {
+      if (&s.graph() != &graph_ || s.op() != nullptr ||
+          graph_.module().find_state(s.name()) == nullptr)
+        fail(fmt::format("the loss scale must be a state that graph @{} reads", graph_.name()));
+      if (options.skipped.empty()) fail("a loss scale needs a name for `skipped`");
+      settings_["loss_scale"] = s.name();
+    }
   }
 
   void set(const std::string& name, AttrValue value) { settings_[name] = std::move(value); }
@@ -148,6 +156,17 @@ class Request {
 };
 
 }  // namespace
+
+void autocast(const Scope& scope, std::string_view type) {
+  scope.graph().attributes[kAutocastAttribute] = std::string(type);
+}
+
+Value loss_scale(const Scope& scope) {
+  Module& module = scope.graph().module();
+  if (module.find_state("loss_scale") == nullptr) module.states.push_back({"loss_scale", f32({})});
+  Value read = scope.graph().find_input("loss_scale");
+  return read ? read : scope.input("loss_scale", f32({}));
+}
 
 void minimize(Value loss, const std::vector<Value>& parameters, const Optimizer& optimizer,
               const MinimizeOptions& options, SourceLocation loc) {

@@ -112,7 +112,19 @@ struct MinimizeOptions {
   std::string skipped;
   // A float scalar of the graph: gradients are divided by it before all else. Null: they are not.
   Value divisor;
+  // What loss_scale() gives: the loss was multiplied by it, gradients are divided by it, and it
+  // adapts. Needs `skipped`.
+  Value loss_scale;
 };
+
+// Mixed precision for a graph: contractions in `type` (bf16, f16 or "tf32"), f32 in between, and
+// f32 parameters; see passes/autocast.h. "f32": none.
+void autocast(const Scope& scope, std::string_view type);
+
+// The state `loss_scale`: f32[], from 65536, for gradients that f16 could not hold:
+//   Value scale = loss_scale(g);
+//   minimize(loss * scale, g.parameters(), AdamW{}, {.skipped = "skipped", .loss_scale = scale});
+Value loss_scale(const Scope& scope);
 
 // Makes the graph of `loss` (a float scalar) a training step for `parameters`, inputs of that graph
 // that are parameters: g.parameters() names them all.

@@ -136,6 +136,7 @@ std::string save_checkpoint(const std::string& dir, const GptTrainer& trainer, T
     fs::create_directories(scratch);
     state.checksums.clear();
     state.updates = trainer.updates();
+    state.loss_scale = trainer.loss_scale();
     state.skipped = trainer.skipped();
     write_tensors(scratch, kModel, trainer, trainer.weight_names(), state);
     write_tensors(scratch, kOptimizer, trainer, trainer.optimizer_names(), state);

@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 
 // Each field of a config once, for writing, for reading and for comparing.
 template <typename Config, typename Visit>
@@ -39,6 +39,7 @@ void visit_state(State& s, Visit&& visit) {
   visit("weight_decay", s.config.weight_decay);
   visit("dropout", s.config.model.dropout);
   visit("recompute", s.config.recompute);
+  visit("dtype", s.config.dtype);
   visit("loss_scale", s.loss_scale);
   visit("started", s.started);
   visit("tensors", s.checksums);
@@ -132,6 +133,7 @@ std::vector<std::string> differences(const TrainConfig& saved, const TrainConfig
   });
   compare("seed", saved.seed, asked.seed);
   compare("batch", saved.batch, asked.batch);
+  compare("dtype", saved.dtype, asked.dtype);
   return found;
 }
 

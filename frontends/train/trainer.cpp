@@ -95,6 +95,8 @@ void TrainConfig::check() const {
   if (accumulate <= 0 || batch % accumulate != 0)
     throw Error(fmt::format("a batch of {} sequences cannot be taken in {} equal parts", batch,
                             accumulate));
+  if (dtype != "f32" && dtype != "tf32" && dtype != "bf16" && dtype != "f16")
+    throw Error(fmt::format("dtype must be f32, tf32, bf16 or f16, not '{}'", dtype));
   if (!(clip >= 0)) throw Error(fmt::format("clip must not be {}", clip));
 }
 
@@ -105,31 +107,40 @@ std::unique_ptr<Model> build_gpt(const TrainConfig& c) {
   AdamW optimizer{.beta2 = 0.95, .weight_decay = c.weight_decay};
   MinimizeOptions options{.clip = c.clip, .grad_norm = "grad_norm", .skipped = "skipped_steps"};
 
+  bool scales = c.dtype == "f16";
+
   if (c.accumulate == 1) {
     Scope step = model->graph("step", Mode::Training);
+    autocast(step, c.dtype);
     Value logits = nn::gpt(step, step.input("ids", tokens), c.model);
     Value loss = cross_entropy(logits, flat_targets(step, c)).loss.named("loss");
     step.output("loss", loss);
+    if (scales) loss = loss * (options.loss_scale = loss_scale(step));
     minimize(loss, step.parameters(), optimizer, options);
   } else {
     Scope part = model->graph("accumulate", Mode::TrainingPart);
+    autocast(part, c.dtype);
     Value logits = nn::gpt(part, part.input("ids", tokens), c.model);
     CrossEntropy sums = cross_entropy(logits, flat_targets(part, c), -100, "sum");
-    accumulate(sums.loss, part.parameters(), {{"loss", sums.loss}, {"count", sums.count}});
+    Value scaled = scales ? sums.loss * loss_scale(part) : sums.loss;
+    accumulate(scaled, part.parameters(), {{"loss", sums.loss}, {"count", sums.count}});
     Scope update = model->graph("update");
     Value count = cast(maximum(accumulated(update, "count", i32({})), 1), DType::F32);
     update.output("loss", accumulated(update, "loss", f32({})) / count);
     options.divisor = count;
+    if (scales) options.loss_scale = loss_scale(update);
     minimize_accumulated(update, part, optimizer, options);
   }
 
   Scope eval = model->graph("eval");
+  autocast(eval, c.dtype);
   Value logits = nn::gpt(eval, eval.input("ids", tokens), c.model);
   CrossEntropy judged = cross_entropy(logits, flat_targets(eval, c), -100, "sum");
   eval.output("loss_sum", judged.loss);
   eval.output("count", judged.count);
 
   Scope sample = model->graph("sample");
+  autocast(sample, c.dtype);
   Value ids = sample.input("ids", i32({1, c.model.context}));
   sample.output("logits", nn::gpt(sample, ids, c.model, sample.input("position", i32({1}))));
   return model;
@@ -215,6 +226,10 @@ std::vector<std::string> GptTrainer::optimizer_names() const {
 
 int64_t GptTrainer::updates() const {
   return static_cast<int64_t>(program_.state(optimizer_count("adamw")).at(0));
+}
+
+double GptTrainer::loss_scale() const {
+  return config_.dtype == "f16" ? program_.state("loss_scale").at(0) : 1;
 }
 
 int64_t GptTrainer::skipped() const {

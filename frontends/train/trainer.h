@@ -26,6 +26,8 @@ struct TrainConfig {
   void check() const;
   int64_t rows() const { return batch / accumulate; }  // sequences at once
   std::string recompute = "none";
+  // f32, or what contractions compute in: bf16, f16 (with a loss scale that adapts) or tf32.
+  std::string dtype = "f32";
   uint64_t seed = 1;
 };
 
@@ -75,6 +77,7 @@ class GptTrainer {
   // How many updates were applied, and how many not.
   int64_t updates() const;
   int64_t skipped() const;
+  double loss_scale() const;  // 1 unless the dtype is f16
   Tensor state(std::string_view name) const { return program_.state(name); }
   void set_state(std::string_view name, const Tensor& v) { program_.set_state(name, v); }
 
