@@ -110,6 +110,7 @@ function(sinter_rule_tests)
   if(TARGET sinter-opt)
     sinter_add_test(rules/pass_tests COMMAND ${CMAKE_SOURCE_DIR}/tests/pass_tests.sh
       ${CMAKE_BINARY_DIR})
+    sinter_add_test(rules/ops_doc COMMAND ${CMAKE_SOURCE_DIR}/tests/ops_doc.sh ${CMAKE_BINARY_DIR})
   endif()
   if(NOT SINTER_SANITIZE)
     sinter_add_test(rules/install COMMAND ${CMAKE_SOURCE_DIR}/tests/install.sh ${CMAKE_BINARY_DIR}

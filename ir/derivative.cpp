@@ -152,9 +152,7 @@ Batched unroll(const BatchContext& c) {
   }
   std::vector<Value> results;
   for (size_t i = 0; i < rows.size(); ++i)
-    results.push_back(rows[i].empty()
-                          ? full(c.graph(), c.carried_type(op.result(i).type()), 0, op.loc())
-                          : concat(std::move(rows[i]), 0, op.loc()));
+    results.push_back(concat(std::move(rows[i]), 0, op.loc()));
   return Batched::all(std::move(results));
 }
 

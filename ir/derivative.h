@@ -82,7 +82,7 @@ enum class Jvp : uint8_t {
 
 // ---- Batching
 
-// An op to be run for `size` examples at once. The op itself may stand in another graph; its
+// An op to be run for `size` > 0 examples at once. The op itself may stand in another graph; its
 // operands here are those of `graph()`, and carry a new leading axis where `batched`.
 class BatchContext {
  public:

@@ -5,13 +5,12 @@
 
 #include <sinter/frontends/cli/common.h>
 #include <sinter/frontends/cli/emit.h>
-#include <sinter/ir/op_def.h>
+#include <sinter/frontends/cli/op_list.h>
 #include <sinter/ir/text.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 namespace sinter {
 namespace {
@@ -30,43 +29,6 @@ void list_passes() {
     out(fmt::format("{:<14} {}\n", pass.name, pass.summary));
     if (!pass.options.empty()) out(fmt::format("{:<14} {{{}}}\n", "", pass.options));
   }
-}
-
-std::string operand_text(const OperandSpec& spec) {
-  std::string name(spec.name);
-  if (spec.kind == OperandSpec::Optional) return "[" + name + "]";
-  return spec.kind == OperandSpec::Variadic ? name + "…" : name;
-}
-
-void list_ops(bool json) {
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const OpDef* def : OpRegistry::get().all()) {
-    if (!json) {
-      std::string operands;
-      for (const OperandSpec& spec : def->operands)
-        operands += (operands.empty() ? " " : ", ") + operand_text(spec);
-      out(fmt::format("{}{}\n    {}\n", def->name, operands, def->doc));
-      continue;
-    }
-    nlohmann::ordered_json op;
-    op["name"] = def->name;
-    op["doc"] = def->doc;
-    op["kind"] = to_string(def->kind);
-    op["operands"] = nlohmann::ordered_json::array();
-    static constexpr const char* kKinds[] = {"required", "optional", "variadic"};
-    for (const OperandSpec& spec : def->operands)
-      op["operands"].push_back({{"name", spec.name}, {"kind", kKinds[spec.kind]}});
-    op["attributes"] = nlohmann::ordered_json::array();
-    for (const AttrSchema::Item& item : def->schema.items)
-      if (!item.is_result_type)
-        op["attributes"].push_back(
-            {{"name", item.name}, {"doc", item.doc}, {"default", to_string(item.default_value)}});
-    op["differentiable"] = def->vjp != nullptr || def->vjp_refusal == kThroughExpansion.reason;
-    if (!def->vjp) op["derivative"] = def->vjp_refusal;
-    op["expands"] = def->expand != nullptr;
-    all.push_back(std::move(op));
-  }
-  if (json) out(all.dump(2) + "\n");
 }
 
 Target named_target(const std::string& name) {
@@ -143,8 +105,8 @@ int main(int argc, char** argv) {
   app.add_option("--graph", o.graph, "Prints this graph alone");
   app.add_flag("--list-passes", o.list_passes, "Prints the passes and stops");
   app.add_flag("--list-ops", o.list_ops, "Prints the ops and stops");
-  app.add_option("--format", o.format, "text or json, for --list-ops")
-      ->check(CLI::IsMember({"text", "json"}));
+  app.add_option("--format", o.format, "text, json or markdown, for --list-ops")
+      ->check(CLI::IsMember({"text", "json", "markdown"}));
   try {
     app.parse(argc, argv);
     if (!o.list_passes && !o.list_ops && o.file.empty()) throw CLI::RequiredError("FILE");
@@ -153,7 +115,7 @@ int main(int argc, char** argv) {
   }
   try {
     if (o.list_passes) list_passes();
-    if (o.list_ops) list_ops(o.format == "json");
+    if (o.list_ops) out(cli::list_ops(o.format));
     if (!o.list_passes && !o.list_ops) run(o);
     return 0;
   } catch (const Error& e) {

@@ -84,6 +84,79 @@ void for_each_trial(const std::function<void(Trial&)>& body) {
   }
 }
 
+namespace {
+
+// Whether the op takes these operands.
+bool allowed(const OpDef& def, const Sample& sample) {
+  try {
+    make_trial(def, sample, 0);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+template <typename F>
+void for_each_shape(Sample& sample, F f) {
+  for (TensorType& type : sample.operands) f(type.shape);
+  if (sample.result) f(sample.result->shape);
+}
+
+}  // namespace
+
+std::vector<std::pair<Variant, Sample>> variants(const OpDef& def, const Sample& sample) {
+  std::vector<std::pair<Variant, Sample>> all{{Variant::Own, sample}};
+  bool floats = std::any_of(sample.operands.begin(), sample.operands.end(),
+                            [](const TensorType& t) { return is_float(t.dtype); });
+  if (floats) {
+    all.emplace_back(Variant::Wide, sample);
+    all.back().second.low = -8;
+    all.back().second.high = 8;
+  }
+  std::vector<int64_t> extents;
+  Sample copy = sample;
+  for_each_shape(copy, [&](Shape& shape) {
+    for (int64_t extent : shape)
+      if (extent > 1 && std::find(extents.begin(), extents.end(), extent) == extents.end())
+        extents.push_back(extent);
+  });
+  for (int64_t extent : extents)
+    for (int64_t other : {1, 0}) {
+      Sample changed = sample;
+      for_each_shape(
+          changed, [&](Shape& shape) { std::replace(shape.begin(), shape.end(), extent, other); });
+      if (allowed(def, changed)) all.emplace_back(Variant::Reshaped, std::move(changed));
+    }
+  Sample longer = sample;
+  size_t rank = 0;
+  for_each_shape(longer, [&](Shape& shape) {
+    shape.insert(shape.begin(), 2);
+    rank = std::max(rank, shape.size());
+  });
+  if (rank > 0 && rank <= 4 && allowed(def, longer))
+    all.emplace_back(Variant::Reshaped, std::move(longer));
+  return all;
+}
+
+void for_each_variant(const std::function<void(Trial&, Variant)>& body) {
+  for (const OpDef* def : all_ops()) {
+    auto samples = def->samples();
+    for (size_t i = 0; i < samples.size(); ++i) {
+      auto all = variants(*def, samples[i]);
+      for (size_t k = 0; k < all.size(); ++k) {
+        Trial trial = make_trial(*def, all[k].second, i);
+        if (k > 0) trial.name += fmt::format(" variant {}", k);
+        try {
+          body(trial, all[k].first);
+        } catch (const std::exception& e) {
+          std::string message = trial.name + ": " + e.what();
+          FAIL_CHECK(message);
+        }
+      }
+    }
+  }
+}
+
 std::vector<ReferenceTensor> draw(const Graph& graph, const Sample& sample, uint64_t seed) {
   seed ^= hash_of(graph.name());
   uint64_t counter = 0;

@@ -23,6 +23,16 @@ struct Trial {
 Trial make_trial(const OpDef& def, const Sample& sample, size_t number);
 // Calls `body` for every trial of every op; what it throws fails the test, which goes on.
 void for_each_trial(const std::function<void(Trial&)>& body);
+enum class Variant : uint8_t {
+  Own,       // the sample as it is
+  Wide,      // drawn from -8 to 8, whatever the op's domain is
+  Reshaped,  // an extent made 1 or 0 wherever it stands, or all operands with one axis more in
+             // front; what it draws may not be what the op takes when executed
+};
+// The sample and its variants, the last ones as far as the op's type rule allows.
+std::vector<std::pair<Variant, Sample>> variants(const OpDef& def, const Sample& sample);
+// Calls `body` for every variant of every trial, as for_each_trial.
+void for_each_variant(const std::function<void(Trial&, Variant)>& body);
 
 // Values of a graph's inputs, drawn as the sample asks, rounded to each input's type; the same
 // for the same `seed`.
