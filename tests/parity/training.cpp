@@ -1,20 +1,21 @@
-// The same GPT-2 trained as a program trains: minimize, the whole pipeline, a session on each
+// The same models trained as a program trains: minimize, the whole pipeline, a session on each
 // device.
 
 #include <sinter/frontends/dsl/optimizer.h>
 #include <sinter/tests/cases/devices.h>
-#include <sinter/tests/parity/gpt2.h>
+#include <sinter/tests/parity/model.h>
 
 using namespace sinter;
 using namespace sinter::test;
 
-TEST_CASE("parity: three AdamW steps of GPT-2, as a program trains") {
-  const SafetensorsFile file = golden();
-  const SafetensorsFile trained(data_path("golden/gpt2_2layer_adamw.safetensors"));
+namespace {
+
+void check_training(const ParityModel& m) {
+  const SafetensorsFile file = golden(m), trained = golden(m, "_adamw");
   const Tensor losses = trained.read("losses");
   Model model;
   const Scope step = model.graph("step", Mode::Training);
-  const Value loss = build_forward(step);
+  const Value loss = build_forward(step, m);
   minimize(loss, step.parameters(), {.beta2 = 0.95, .weight_decay = 0.1});
   for (DeviceKind device : devices_here()) {
     CAPTURE(to_string(device));
@@ -35,4 +36,14 @@ TEST_CASE("parity: three AdamW steps of GPT-2, as a program trains") {
       CHECK(distance(session->state(name), want) <= 1e-5 * norm2(want));
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("parity: three AdamW steps of GPT-2, as a program trains") {
+  check_training(parity_models()[0]);
+}
+
+TEST_CASE("parity: three AdamW steps of Llama, as a program trains") {
+  check_training(parity_models()[1]);
 }

@@ -1,9 +1,9 @@
-// A GPT-2 of two layers against PyTorch in f64, from the same weights and data: loss, logits, every
-// parameter's gradient, and three AdamW steps.
+// A GPT-2 and a Llama of two layers against PyTorch in f64, from the same weights and data: loss,
+// logits, every parameter's gradient, and three AdamW steps.
 
 #include <sinter/runtime/reference.h>
 #include <sinter/tests/cases/devices.h>
-#include <sinter/tests/parity/gpt2.h>
+#include <sinter/tests/parity/model.h>
 
 using namespace sinter;
 using namespace sinter::test;
@@ -36,10 +36,11 @@ bool here(DeviceKind kind) {
 }
 
 // Loss and gradients against PyTorch, and the same bits whatever passes are off.
-void check_device(DeviceKind device) {
-  const SafetensorsFile file = golden();
+void check_device(const ParityModel& m, DeviceKind device) {
+  CAPTURE(m.name);
+  const SafetensorsFile file = golden(m);
   Model model;
-  build(model, file);
+  build(model, m, file);
   const Bindings result = run_on(device, model, file);
   check(result, file, 1e-5);
   for (const char* pass : {"fuse", "cse", "recompute", "layout", "plan-memory"}) {
@@ -54,45 +55,16 @@ void check_device(DeviceKind device) {
   }
 }
 
-}  // namespace
-
-TEST_CASE("parity: GPT-2 on the f64 reference") {
-  const SafetensorsFile file = golden();
-  REQUIRE(parameter_names(file).size() == 28);
-  Model model;
-  check(run_f64(build(model, file), inputs(file)), file, 1e-12);
-}
-
-TEST_CASE("parity: GPT-2 on the reference in f32") {
-  const SafetensorsFile file = golden();
-  Model model;
-  build(model, file);
-  check(run_on(DeviceKind::Reference, model, file), file, 1e-5);
-}
-
-TEST_CASE("parity: GPT-2 on the interpreter") {
-  check_device(DeviceKind::Interpreter);
-}
-
-TEST_CASE("parity: GPT-2 on the host") {
-  if (!here(DeviceKind::Cpu)) SINTER_SKIP("no host compiler");
-  check_device(DeviceKind::Cpu);
-}
-
-TEST_CASE("parity: GPT-2 on CUDA") {
-  if (!here(DeviceKind::Cuda)) SINTER_SKIP("no GPU");
-  check_device(DeviceKind::Cuda);
-}
-
-TEST_CASE("parity: three AdamW steps of GPT-2 in f64") {
-  const SafetensorsFile file = golden();
-  const SafetensorsFile trained(data_path("golden/gpt2_2layer_adamw.safetensors"));
+// AdamW on every parameter, written out with the op.
+void check_adamw_f64(const ParityModel& m) {
+  CAPTURE(m.name);
+  const SafetensorsFile file = golden(m), trained = golden(m, "_adamw");
   const std::vector<std::string> names = parameter_names(file);
   const Tensor losses = trained.read("losses");
 
   // The step's graph, with an update of every parameter.
   Model model;
-  Graph& graph = build(model, file);
+  Graph& graph = build(model, m, file);
   const Value t = graph.add_input("t", {DType::I32, {}});
   const Value lr = graph.add_input("lr", {DType::F32, {}});
   for (const std::string& name : names) {
@@ -100,10 +72,10 @@ TEST_CASE("parity: three AdamW steps of GPT-2 in f64") {
     Value g;
     for (const GraphOutput& output : graph.outputs())
       if (output.name == "grad." + name) g = output.value;
-    const Value m = graph.add_input("m." + name, p.type());
-    const Value v = graph.add_input("v." + name, p.type());
+    const Value mean = graph.add_input("m." + name, p.type());
+    const Value square = graph.add_input("v." + name, p.type());
     const AdamWAttrs attrs{0.9, 0.95, 1e-8, p.rank() >= 2 ? 0.1 : 0.0};
-    const AdamWResult next = adamw(p, g, m, v, t, lr, attrs);
+    const AdamWResult next = adamw(p, g, mean, square, t, lr, attrs);
     graph.add_output("p." + name, next.p);
     graph.add_output("m." + name, next.m);
     graph.add_output("v." + name, next.v);
@@ -131,4 +103,49 @@ TEST_CASE("parity: three AdamW steps of GPT-2 in f64") {
     const double tolerance = name.ends_with("qkv.bias") ? 1e-10 : 1e-12;
     CHECK(distance(bindings.at(name), want) <= tolerance * norm2(want));
   }
+}
+
+}  // namespace
+
+TEST_CASE("parity: models on the f64 reference") {
+  for (const ParityModel& m : parity_models()) {
+    CAPTURE(m.name);
+    const SafetensorsFile file = golden(m);
+    REQUIRE(parameter_names(file).size() == (m.config.style == nn::GptStyle::Gpt2 ? 28 : 19));
+    Model model;
+    check(run_f64(build(model, m, file), inputs(file)), file, 1e-12);
+  }
+}
+
+TEST_CASE("parity: models on the reference in f32") {
+  for (const ParityModel& m : parity_models()) {
+    CAPTURE(m.name);
+    const SafetensorsFile file = golden(m);
+    Model model;
+    build(model, m, file);
+    check(run_on(DeviceKind::Reference, model, file), file, 1e-5);
+  }
+}
+
+TEST_CASE("parity: models on the interpreter") {
+  for (const ParityModel& m : parity_models()) check_device(m, DeviceKind::Interpreter);
+}
+
+TEST_CASE("parity: GPT-2 on the host") {
+  if (!here(DeviceKind::Cpu)) SINTER_SKIP("no host compiler");
+  check_device(parity_models()[0], DeviceKind::Cpu);
+}
+
+TEST_CASE("parity: Llama on the host") {
+  if (!here(DeviceKind::Cpu)) SINTER_SKIP("no host compiler");
+  check_device(parity_models()[1], DeviceKind::Cpu);
+}
+
+TEST_CASE("parity: models on CUDA") {
+  if (!here(DeviceKind::Cuda)) SINTER_SKIP("no GPU");
+  for (const ParityModel& m : parity_models()) check_device(m, DeviceKind::Cuda);
+}
+
+TEST_CASE("parity: three AdamW steps of models in f64") {
+  for (const ParityModel& m : parity_models()) check_adamw_f64(m);
 }

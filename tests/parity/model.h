@@ -1,6 +1,6 @@
 #pragma once
-// What the parity tests of GPT-2 share: the golden files, the model of make_gpt2_golden.py built by
-// nn::gpt, and the comparison of losses and gradients.
+// What the parity tests of models share: the golden files, the models of make_gpt2_golden.py and
+// make_llama_golden.py built by nn::gpt, and the comparison of losses and gradients.
 //
 // A gradient g is right when |g - g*| <= tolerance * max(|g*|, 1e-3 |all gradients|), in 2-norms.
 // The second term is there for the key bias, whose gradient is 0 in exact arithmetic.
@@ -21,8 +21,36 @@ namespace sinter::test {
 
 constexpr int64_t kVocab = 13, kContext = 8, kBatch = 2;
 
-inline SafetensorsFile golden() {
-  return SafetensorsFile(test::data_path("golden/gpt2_2layer.safetensors"));
+// A model of the generators and its file, golden/FILE_2layer.safetensors.
+struct ParityModel {
+  const char* name;
+  const char* file;
+  nn::GptConfig config;
+};
+inline const std::vector<ParityModel>& parity_models() {
+  static const std::vector<ParityModel> models{
+      {"GPT-2",
+       "gpt2",
+       {.layers = 2, .heads = 2, .width = 16, .vocab = kVocab, .context = kContext}},
+      {"Llama",
+       "llama",
+       {.style = nn::GptStyle::Llama,
+        .layers = 2,
+        .heads = 4,
+        .width = 16,
+        .kv_heads = 2,
+        .head_dim = 6,
+        .hidden = 20,
+        .vocab = kVocab,
+        .context = kContext,
+        .tied = false,
+        .qk_norm = true}}};
+  return models;
+}
+
+inline SafetensorsFile golden(const ParityModel& m, const char* part = "") {
+  return SafetensorsFile(
+      test::data_path(fmt::format("golden/{}_2layer{}.safetensors", m.file, part)));
 }
 
 // The names of the parameters, in the file's order.
@@ -34,16 +62,10 @@ inline std::vector<std::string> parameter_names(const SafetensorsFile& file) {
 }
 
 // The forward pass of @step, with its outputs loss and logits; the loss.
-inline Value build_forward(const Scope& step) {
+inline Value build_forward(const Scope& step, const ParityModel& m) {
   const Value ids = step.input("ids", i32({kBatch, kContext}));
   const Value targets = step.input("targets", i32({kBatch, kContext}));
-  nn::GptConfig config;
-  config.layers = 2;
-  config.heads = 2;
-  config.width = 16;
-  config.vocab = kVocab;
-  config.context = kContext;
-  const Value logits = nn::gpt(step, ids, config);
+  const Value logits = nn::gpt(step, ids, m.config);
   const Value loss = cross_entropy(logits, reshape(targets, {kBatch * kContext})).loss;
   step.output("loss", loss);
   step.output("logits", reshape(logits, {kBatch, kContext, kVocab}));
@@ -51,9 +73,9 @@ inline Value build_forward(const Scope& step) {
 }
 
 // Graph @step: the parameters, ids and targets in; loss, logits and grad.NAME out.
-inline Graph& build(Model& model, const SafetensorsFile& file) {
+inline Graph& build(Model& model, const ParityModel& m, const SafetensorsFile& file) {
   const Scope step = model.graph("step");
-  const Value loss = build_forward(step);
+  const Value loss = build_forward(step, m);
   const std::vector<std::string> names = parameter_names(file);
   std::vector<Value> parameters;
   for (const std::string& name : names) {
