@@ -13,7 +13,8 @@ namespace {
 constexpr const char* kNotYet[] = {"--memory", "--tune"};
 
 void add_flags(CLI::App& app, Options& o) {
-  app.add_option("--model", o.model, "a preset: tiny, small, gpt2-124m, tinyllama-1.1b, qwen3-0.6b")
+  app.add_option("--model", o.model,
+                 fmt::format("a preset: {}", fmt::join(nn::gpt_preset_names(), ", ")))
       ->group("Model");
   auto size = [&](const char* flag, std::optional<int64_t>& value, const char* text) {
     app.add_option(flag, value, text)->group("Model")->check(CLI::PositiveNumber);

@@ -59,8 +59,8 @@ Value gpt2_stem(const Scope& g, Value ids, const GptConfig& c, const Initializer
   return reshape(tokens + places, {batch * length, c.width});
 }
 
-constexpr std::array<std::string_view, 5> kPresetNames{"tiny", "small", "gpt2-124m",
-                                                       "tinyllama-1.1b", "qwen3-0.6b"};
+constexpr std::array<std::string_view, 6> kPresetNames{"tiny",      "small",          "tiny-llama",
+                                                       "gpt2-124m", "tinyllama-1.1b", "qwen3-0.6b"};
 
 }  // namespace
 
@@ -115,6 +115,8 @@ std::span<const std::string_view> gpt_preset_names() {
 std::optional<GptConfig> gpt_preset(std::string_view name) {
   if (name == "tiny") return GptConfig{};
   if (name == "small") return GptConfig{.layers = 6, .heads = 6, .width = 384, .context = 256};
+  if (name == "tiny-llama")
+    return GptConfig{.style = GptStyle::Llama, .kv_heads = 2, .qk_norm = true};
   if (name == "gpt2-124m")
     return GptConfig{.layers = 12, .heads = 12, .width = 768, .vocab = 50257, .context = 1024};
   if (name == "tinyllama-1.1b")

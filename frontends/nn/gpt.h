@@ -40,7 +40,8 @@ struct GptConfig {
   int64_t parameter_count() const;
 };
 
-// gpt2-124m, tinyllama-1.1b, qwen3-0.6b, and the small ones tiny and small; nullopt for any other.
+// gpt2-124m, tinyllama-1.1b, qwen3-0.6b, and the small ones tiny, small and tiny-llama; nullopt for
+// any other.
 std::optional<GptConfig> gpt_preset(std::string_view name);
 std::span<const std::string_view> gpt_preset_names();
 

@@ -244,8 +244,22 @@ TEST_CASE("nn: parameters, names and counts of GPTs") {
                      .qk_norm = true});
   CHECK(qwen->module().find_state("blocks.0.attn.q_norm.weight")->type == f32({8}));
 
-  CHECK(nn::gpt_preset("gpt2-124m")->parameter_count() == 124439808);
-  CHECK(nn::gpt_preset("tinyllama-1.1b")->parameter_count() == 1100048384);
-  CHECK(nn::gpt_preset("qwen3-0.6b")->parameter_count() == 596049920);
+  const std::map<std::string_view, int64_t> counts{{"tiny", 842496},
+                                                   {"small", 10844160},
+                                                   {"tiny-llama", 771456},
+                                                   {"gpt2-124m", 124439808},
+                                                   {"tinyllama-1.1b", 1100048384},
+                                                   {"qwen3-0.6b", 596049920}};
+  REQUIRE(nn::gpt_preset_names().size() == counts.size());
+  for (std::string_view name : nn::gpt_preset_names()) {
+    CAPTURE(name);
+    Model model;
+    Scope g = model.graph("eval");
+    nn::gpt(g, g.input("ids", i32({1, 8})), *nn::gpt_preset(name));
+    int64_t count = 0;
+    for (const State& s : model.module().states) count += s.type.elements();
+    CHECK(count == counts.at(name));
+    CHECK(count == nn::gpt_preset(name)->parameter_count());
+  }
   CHECK(!nn::gpt_preset("gpt5"));
 }

@@ -23,8 +23,7 @@ constexpr int64_t kVocab = 13, kContext = 8, kBatch = 2;
 
 // A model of the generators and its file, golden/FILE_2layer.safetensors.
 struct ParityModel {
-  const char* name;
-  const char* file;
+  std::string name, file;
   nn::GptConfig config;
 };
 inline const std::vector<ParityModel>& parity_models() {
