@@ -3,6 +3,7 @@
 #include <sinter/tests/fuzz/lib/shrink.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <set>
 
@@ -214,6 +215,14 @@ std::string write(const Specimen& s, const std::string& head, const std::string&
   return path;
 }
 
+// A graph that is cut down to what is not a number says nothing of its numbers.
+bool is_finite(const Specimen& s) {
+  for (const Tensor& t : right_of(s).wide)
+    for (int64_t k = 0; k < t.size(); ++k)
+      if (!std::isfinite(t.at(k))) return false;
+  return true;
+}
+
 std::string disable_flag(const Setting& setting) {
   std::string text;
   for (const std::string& pass : setting.disabled) text += " --disable=" + pass;
@@ -234,7 +243,9 @@ std::string report_settings(const Specimen& specimen, const Failure& failure,
   for (const Setting& s : settings)
     if (s.name == failure.setting && s.name != two[0].name) two.push_back(s);
   std::optional<Failure> last = failure;
+  bool numbers = failure.kind != Failure::Throws && is_finite(specimen);
   Specimen small = shrink(specimen, [&](const Specimen& s) {
+    if (numbers && !is_finite(s)) return false;
     auto found = compare_settings(s, two).failure;
     if (!found || found->kind != failure.kind || found->setting != failure.setting) return false;
     last = std::move(found);
@@ -267,9 +278,11 @@ std::string report_settings(const Specimen& specimen, const Failure& failure,
 std::string report_device(const Specimen& specimen, const Failure& failure, DeviceKind device,
                           const std::filesystem::path& folder) {
   std::optional<Failure> last = failure;
+  bool numbers = failure.kind != Failure::Throws && is_finite(specimen);
   Specimen small = shrink(
       specimen,
       [&](const Specimen& s) {
+        if (numbers && !is_finite(s)) return false;
         auto found = compare_on(device, {&s, 1})[0].failure;
         if (!found || found->kind != failure.kind) return false;
         last = std::move(found);
