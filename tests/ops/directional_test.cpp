@@ -4,7 +4,7 @@
 
 #include <sinter/ir/ops.h>
 #include <sinter/passes/autodiff.h>
-#include <sinter/tests/ops/trial.h>
+#include <sinter/tests/ops/directional.h>
 #include <sinter/tests/support.h>
 
 #include <algorithm>
@@ -13,91 +13,11 @@
 namespace sinter::test {
 namespace {
 
-using Cells = std::vector<ReferenceTensor>;
-
-double cell(const ReferenceTensor& t, size_t k) {
-  return t.data[k].f;
-}
-
-// A trial whose op has float operands and results, ready for differentiation.
-struct Setting {
-  explicit Setting(Trial& trial, uint64_t seed) : graph(*trial.graph) {
-    x = draw(graph, trial.sample, seed);
-    for (size_t i = 0; i < graph.inputs().size(); ++i) {
-      if (!is_float(graph.inputs()[i].dtype())) continue;
-      wrt.push_back(graph.inputs()[i]);
-      at.push_back(i);
-    }
-    for (const GraphOutput& o : graph.outputs())
-      if (is_float(o.value.dtype())) of.push_back(o.value);
-    while (!graph.outputs().empty()) graph.erase_output(0);
-    for (Value y : of) graph.add_output("", y);
-  }
-  bool empty() const { return wrt.empty() || of.empty(); }
-
-  // Inputs of the types of `like`, with values in [-1, 1].
-  std::vector<Value> directions(const std::string& prefix, const std::vector<Value>& like,
-                                uint64_t seed) {
-    std::vector<Value> inputs;
-    for (Value v : like)
-      inputs.push_back(graph.add_input(fmt::format("{}{}", prefix, inputs.size()), v.type()));
-    draw_weights(graph, x, seed);
-    return inputs;
-  }
-  Cells run() const { return ReferenceProgram(graph, {.f64 = true}).run_cells(x); }
-
-  Graph& graph;
-  std::vector<Value> wrt, of;
-  std::vector<size_t> at;  // places of wrt among the inputs
-  Cells x;                 // values of the inputs
-  std::unique_ptr<ReferenceProgram> primal;
-};
-
-Cells moved(const Setting& s, size_t inputs, const Cells& direction, double step) {
-  Cells x(s.x.begin(), s.x.begin() + static_cast<int64_t>(inputs));
-  for (size_t i = 0; i < s.at.size(); ++i)
-    for (size_t k = 0; k < x[s.at[i]].data.size(); ++k)
-      x[s.at[i]].data[k].f += step * cell(direction[i], k);
-  return x;
-}
-
-// How many elements were held against differences, and how many of them had none to trust: at a
-// kink, a pole or outside the domain.
-struct Counts {
-  size_t held = 0, passed_over = 0;
-};
-
-// Elements of `given` against central differences of the program's outputs along `direction`, where
-// those of two step sizes agree.
-void check_differences(const ReferenceProgram& program, const Setting& s, size_t inputs,
-                       const Cells& direction, std::span<const ReferenceTensor> given,
-                       double allowed, bool inside, Counts& counts) {
-  const double step = 1e-5;
-  auto run = [&](double h) { return program.run_cells(moved(s, inputs, direction, h)); };
-  Cells above = run(step), below = run(-step), far_above = run(2 * step),
-        far_below = run(-2 * step);
-  for (size_t i = 0; i < given.size(); ++i) {
-    double scale = 1;
-    for (size_t k = 0; k < given[i].data.size(); ++k)
-      if (double v = std::abs(cell(given[i], k)); std::isfinite(v)) scale = std::max(scale, v);
-    for (size_t k = 0; k < given[i].data.size(); ++k) {
-      double near = (cell(above[i], k) - cell(below[i], k)) / (2 * step);
-      double far = (cell(far_above[i], k) - cell(far_below[i], k)) / (4 * step);
-      ++counts.held;
-      double d = cell(given[i], k);
-      // Outside its domain an op may have a slope that is not a number where it has no value.
-      if (!std::isfinite(near) || (!inside && !std::isfinite(d)) ||
-          !(std::abs(near - far) <= 0.5 * allowed * scale)) {
-        ++counts.passed_over;
-        continue;
-      }
-      if (std::abs(d - near) <= allowed * scale) continue;
-      CAPTURE(i);
-      CAPTURE(k);
-      CAPTURE(d);
-      CAPTURE(near);
-      CHECK(std::abs(d - near) <= allowed * scale);
-    }
+void report(const std::vector<Off>& elements) {
+  for (const Off& off : elements) {
+    CAPTURE(off.output);
+    CAPTURE(off.where);
+    CHECK(off.here == off.expected);
   }
 }
 
@@ -117,7 +37,7 @@ double size_of_dot(std::span<const ReferenceTensor> a, std::span<const Reference
 }
 
 // Whether the op refuses derivatives; then the refusal must name it, its reason and its line.
-bool refuses(const Setting& s, const Op& op) {
+bool checked_refusal(const Setting& s, const Op& op) {
   const OpDef& def = op.def();
   bool reverse = !def.vjp && def.vjp_refusal != kThroughExpansion.reason;
   bool forward = !def.jvp && !def.jvp_answer;
@@ -164,7 +84,7 @@ TEST_CASE("every op's forward mode agrees with central differences and with reve
     bool inside = variant != Variant::Wide;  // the op's domain
     CAPTURE(trial.name);
     Setting s(trial, 21);
-    if (s.empty() || !runs(s, variant) || refuses(s, *trial.op)) return;
+    if (s.empty() || !runs(s, variant) || checked_refusal(s, *trial.op)) return;
     size_t inputs = s.x.size();
     auto v = s.directions("v", s.wrt, 22);
     size_t weights = s.x.size();
@@ -181,7 +101,8 @@ TEST_CASE("every op's forward mode agrees with central differences and with reve
     Cells direction(s.x.begin() + static_cast<int64_t>(inputs),
                     s.x.begin() + static_cast<int64_t>(weights));
     Counts counts;
-    check_differences(*s.primal, s, inputs, direction, all.subspan(n, n), 1e-6, inside, counts);
+    report(differences_off(*s.primal, s, inputs, direction, all.subspan(n, n), kAlong, inside,
+                           counts));
     Counts& total = inside ? inside_counts : wide_counts;
     total.held += counts.held;
     total.passed_over += counts.passed_over;
@@ -210,7 +131,7 @@ TEST_CASE("every op's second derivatives agree in every order of composition") {
     CAPTURE(trial.name);
     {
       Setting s(trial, 31);
-      if (s.empty() || !runs(s, variant) || refuses(s, *trial.op)) return;
+      if (s.empty() || !runs(s, variant) || checked_refusal(s, *trial.op)) return;
     }
     enum { ForwardOverReverse, ReverseOverReverse, ReverseOverForward, ForwardOverForward };
     Cells results[4];
@@ -260,7 +181,7 @@ TEST_CASE("every op's second derivatives agree in every order of composition") {
       if (order == ForwardOverReverse) {
         Counts ignored;
         Cells d(direction.begin(), direction.end());
-        check_differences(*first, s, s.x.size(), d, results[order], 1e-5, inside, ignored);
+        report(differences_off(*first, s, s.x.size(), d, results[order], 1e-5, inside, ignored));
         along = dot(results[order], direction);
       }
       if (order == ForwardOverForward) {

@@ -1,8 +1,12 @@
-// Whether the checker of derivatives sees faults: every reverse rule of the registry is made wrong
-// in four ways for each operand, and each of these mutants must fail on some trial of its op.
+// Whether the checkers of derivatives see faults: every rule of the registry, reverse and forward,
+// is made wrong in four ways for each operand, and each of these mutants must fail on some trial of
+// its op. What changes no derivative on any trial (of a slope that is zero, or an operand without
+// one) is counted apart.
 
 #include <sinter/ir/ops.h>
+#include <sinter/passes/autodiff.h>
 #include <sinter/tests/ops/derivative_check.h>
+#include <sinter/tests/ops/directional.h>
 #include <sinter/tests/support.h>
 
 #include <algorithm>
@@ -95,11 +99,81 @@ bool is_killed(const OpDef& mutant, const std::vector<Question>& questions, size
   return false;
 }
 
+// ---- Forward mode
+
+// The op with a fault in its rule for one operand's tangent; shifted, in that of one result.
+OpDef forward_mutant_of(const OpDef& def, size_t at, Fault fault) {
+  OpDef mutant = def;
+  mutant.jvp = [right = def.jvp, at, fault](const JvpContext& c) {
+    if (fault == Fault::Shifted) {
+      std::vector<Value> tangents = right(c);
+      if (at < tangents.size())
+        tangents[at] = made_wrong(tangents[at], c.result(at), Fault::Shifted);
+      return tangents;
+    }
+    std::vector<Value> wrong;
+    bool any = false;
+    for (size_t i = 0; i < c.op().operands().size(); ++i) {
+      wrong.push_back(i == at ? made_wrong(c.tangent(i), {}, fault) : c.tangent(i));
+      any = any || wrong.back();
+    }
+    return any ? right(JvpContext(c.op(), std::move(wrong)))
+               : std::vector<Value>(c.op().num_results());
+  };
+  return mutant;
+}
+
+// Whether the tangents of the op on a sample are seen to be off. `changed`, if given, receives
+// whether they are others than those of `right`.
+bool is_off(const OpDef& def, const Sample& sample, const OpDef* right = nullptr,
+            bool* changed = nullptr) {
+  Trial trial = make_trial(def, sample, 0);
+  Setting s(trial, 21);
+  if (s.empty()) return false;
+  s.primal = std::make_unique<ReferenceProgram>(s.graph, ReferenceOptions{.f64 = true});
+  size_t inputs = s.x.size();
+  auto v = s.directions("v", s.wrt, 22);
+  for (Value t : tangents(s.graph, s.of, s.wrt, v)) s.graph.add_output("", t);
+  Cells out = s.run();
+  size_t n = s.of.size();
+  Cells direction(s.x.begin() + static_cast<int64_t>(inputs), s.x.end());
+  if (right != nullptr) {
+    Trial again = make_trial(*right, sample, 0);
+    Setting r(again, 21);
+    auto w = r.directions("v", r.wrt, 22);
+    for (Value t : tangents(r.graph, r.of, r.wrt, w)) r.graph.add_output("", t);
+    Cells wanted = r.run();
+    for (size_t i = n; i < out.size(); ++i)
+      for (size_t k = 0; k < out[i].data.size(); ++k)
+        *changed = *changed || cell(out[i], k) != cell(wanted[i], k);
+  }
+  Counts counts;
+  return !differences_off(*s.primal, s, inputs, direction, std::span(out).subspan(n, n), kAlong,
+                          true, counts)
+              .empty();
+}
+
+struct Tally {
+  int mutants = 0, killed = 0, alike = 0;
+  std::string survivors;
+
+  void count(bool seen, bool changed, const std::string& name) {
+    if (!changed) {
+      ++alike;
+      return;
+    }
+    ++mutants;
+    if (seen)
+      ++killed;
+    else
+      survivors += "\n  " + name;
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a fault in any op's derivative by any operand is seen") {
-  int mutants = 0, killed = 0, alike = 0;
-  std::string survivors;
+  Tally tally;
   for (const OpDef* def : all_ops()) {
     if (!def->vjp) continue;
     auto asked = questions(*def);
@@ -111,24 +185,50 @@ TEST_CASE("a fault in any op's derivative by any operand is seen") {
         if (i < q.largest.size()) largest = std::max(largest, q.largest[i]);
       if (largest < 0) continue;
       for (Fault fault : kFaults) {
-        // Of a slope that is zero everywhere, these are the slope itself.
-        if (fault != Fault::Shifted && largest == 0) {
-          ++alike;
-          continue;
-        }
-        ++mutants;
         OpDef mutant = mutant_of(*def, i, fault);
-        if (is_killed(mutant, asked, i))
-          ++killed;
-        else
-          survivors += fmt::format("\n  {} by operand {}, {}", def->name, i, to_string(fault));
+        // Of a slope that is zero everywhere, all but the last are the slope itself.
+        bool changed = fault == Fault::Shifted || largest > 0;
+        tally.count(changed && is_killed(mutant, asked, i), changed,
+                    fmt::format("{} by operand {}, {}", def->name, i, to_string(fault)));
       }
     }
   }
-  MESSAGE(mutants, " mutants, ", killed, " killed; ", alike, " more would be no change");
-  CAPTURE(survivors);
-  CHECK(survivors.empty());
-  CHECK(mutants > 400);
+  MESSAGE(tally.mutants, " mutants of reverse rules, ", tally.killed, " killed; ", tally.alike,
+          " more would be no change");
+  CAPTURE(tally.survivors);
+  CHECK(tally.survivors.empty());
+  CHECK(tally.mutants > 400);
+}
+
+TEST_CASE("a fault in any op's tangent by any operand is seen") {
+  Tally tally;
+  for (const OpDef* def : all_ops()) {
+    if (!def->jvp) continue;
+    auto samples = def->samples();
+    size_t operands = 0, results = 0;
+    for (const Sample& sample : samples) {
+      operands = std::max(operands, sample.operands.size());
+      results = std::max(results, make_trial(*def, sample, 0).op->num_results());
+    }
+    for (Fault fault : kFaults) {
+      size_t places = fault == Fault::Shifted ? results : operands;
+      for (size_t at = 0; at < places; ++at) {
+        OpDef mutant = forward_mutant_of(*def, at, fault);
+        bool changed = false, seen = false;
+        for (const Sample& sample : samples)
+          if (!seen) seen = is_off(mutant, sample, def, &changed);
+        tally.count(
+            seen, changed,
+            fmt::format("{} by {} {}, {}", def->name,
+                        fault == Fault::Shifted ? "result" : "operand", at, to_string(fault)));
+      }
+    }
+  }
+  MESSAGE(tally.mutants, " mutants of forward rules, ", tally.killed, " killed; ", tally.alike,
+          " more would be no change");
+  CAPTURE(tally.survivors);
+  CHECK(tally.survivors.empty());
+  CHECK(tally.mutants > 300);
 }
 
 }  // namespace sinter::test
