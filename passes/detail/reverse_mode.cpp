@@ -34,7 +34,8 @@ class ReverseMode {
         [](const OpDef& def) { return !def.vjp && def.vjp_refusal == kThroughExpansion.reason; },
         cotangents_);
     path_.refuse([](const OpDef& def) { return def.vjp ? nullptr : &def.vjp_refusal; });
-    last_old_ = graph_.back() != nullptr ? graph_.back()->position() : -1;
+    if (options_.first == nullptr)
+      last_old_ = graph_.back() != nullptr ? graph_.back()->position() : -1;
     seed();
     for (size_t i = path_.ops.size(); i-- > 0;) differentiate(*path_.ops[i], i);
     return results();
@@ -84,7 +85,7 @@ class ReverseMode {
 
   // Whether this differentiation made the value, so that it may name it.
   bool may_name(Value v) const {
-    return options_.before == nullptr && v.op() != nullptr && v.name().empty() &&
+    return options_.first == nullptr && v.op() != nullptr && v.name().empty() &&
            v.op()->position() > last_old_;
   }
 
