@@ -28,16 +28,22 @@ struct Known {
   double low = 0, high = 0;
 };
 
+// The largest of some numbers, NaN where one is: std::max passes over it.
+double larger(double most, double x) {
+  return x <= most ? most : x;
+}
+
 double noise_of(const ReferenceTensor& narrow, const ReferenceTensor& wide) {
   double noise = 0;
-  for (size_t i = 0; i < wide.data.size(); ++i)
-    noise = std::max(noise, std::abs(narrow.data[i].f - wide.data[i].f));
+  for (size_t i = 0; i < wide.data.size() && !std::isnan(noise); ++i)
+    noise = larger(noise, std::abs(narrow.data[i].f - wide.data[i].f));
   return noise;
 }
 
 double magnitude_of(const ReferenceTensor& t) {
   double most = 0;
-  for (const Cell& c : t.data) most = std::max(most, std::abs(c.f));
+  for (size_t i = 0; i < t.data.size() && !std::isnan(most); ++i)
+    most = larger(most, std::abs(t.data[i].f));
   return most;
 }
 
