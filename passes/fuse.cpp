@@ -28,7 +28,10 @@ namespace {
 
 constexpr size_t kMaxOps = 64;        // bounds registers, and recursion over a body
 constexpr size_t kMaxArguments = 24;  // inputs and results of one kernel
-constexpr int kCheapNodes = 8;        // scalar operations that cost less than a memory access
+// How far apart readers of one value may stand, counted in its readers, to be looked at together:
+// every layer reads a table of positions.
+constexpr size_t kMaxSiblings = 8;
+constexpr int kCheapNodes = 8;  // scalar operations that cost less than a memory access
 
 struct Group {
   std::vector<Op*> ops;  // members by position; copies of views and cheap ops are not among them
@@ -42,7 +45,9 @@ struct Group {
 class Fuser {
  public:
   Fuser(Graph& graph, PassContext& context, std::map<std::string, std::string>& bodies, bool off)
-      : graph_(graph), context_(context), bodies_(bodies), off_(off) {}
+      : graph_(graph), context_(context), bodies_(bodies), off_(off) {
+    for (const GraphOutput& output : graph.outputs()) outputs_.insert(output.value);
+  }
 
   void run() {
     classify();
@@ -54,6 +59,8 @@ class Fuser {
   }
 
  private:
+  bool is_output(Value v) const { return outputs_.contains(v); }
+
   // ---- what kind of op it is
 
   static bool fusible(const Op& op) { return op.def().body != nullptr; }
@@ -72,7 +79,7 @@ class Fuser {
       Op& op = *order[i];
       OpKind kind = op.def().kind;
       if (!fusible(op) || (kind != OpKind::View && kind != OpKind::Source)) continue;
-      bool stored = off_ || graph_.is_output(op.result());
+      bool stored = off_ || is_output(op.result());
       for (const Use& use : op.result().uses())
         stored = stored || !fusible(*use.op) || kept_.contains(use.op);
       if (!stored)
@@ -103,23 +110,29 @@ class Fuser {
     }
   }
 
-  // Whether `from` feeds `to` along any path outside `to`; groups count as one.
-  bool reaches(Op* from, const Group* to) const {
-    std::vector<Op*> stack{from};
-    std::unordered_set<const Op*> seen{from};
+  // Whether `from` feeds `to` along any path outside `to`; groups count as one. Looks from `to` up:
+  // what ends before `from` begins does not depend on it, which leaves little to look at.
+  bool reaches(const Op* from, const Group* to) const {
+    const Group* source = group_of(*from);
+    if (source == to) return true;
+    int64_t first = source ? source->ops.front()->position() : from->position();
+    std::vector<const Op*> stack(to->ops.begin(), to->ops.end());
+    std::unordered_set<const void*> seen{to};
     while (!stack.empty()) {
-      Op* top = stack.back();
+      const Op* top = stack.back();
       stack.pop_back();
-      const Group* g = group_of(*top);
-      if (g == to) return true;
-      std::vector<Op*> next;
-      if (g) {
-        for (Op* member : g->ops) readers(*member, next);
-      } else {
-        readers(*top, next);
+      for (Value v : top->operands()) {
+        const Op* up = v ? v.op() : nullptr;
+        if (!up) continue;
+        const Group* g = group_of(*up);
+        if (source ? g == source : up == from) return true;
+        if (!seen.insert(g ? static_cast<const void*>(g) : up).second) continue;
+        if ((g ? g->ops.back() : up)->position() < first) continue;
+        if (g)
+          stack.insert(stack.end(), g->ops.begin(), g->ops.end());
+        else
+          stack.push_back(up);
       }
-      for (Op* op : next)
-        if (seen.insert(op).second) stack.push_back(op);
     }
     return false;
   }
@@ -174,7 +187,7 @@ class Fuser {
           std::any_of(users.begin(), users.end(), [&](Op* u) { return !inside.contains(u); });
       size_t before = results.size();
       for (size_t r = 0; r < op->num_results(); ++r)
-        if (outside || graph_.is_output(op->result(r))) results.push_back(op->result(r));
+        if (outside || is_output(op->result(r))) results.push_back(op->result(r));
       if (users.empty() && results.size() == before) results.push_back(op->result());
     }
     return results;
@@ -301,7 +314,7 @@ class Fuser {
     readers(op, users);
     std::vector<Group*> candidates;
     bool hard = false;
-    for (size_t r = 0; r < op.num_results(); ++r) hard = hard || graph_.is_output(op.result(r));
+    for (size_t r = 0; r < op.num_results(); ++r) hard = hard || is_output(op.result(r));
     std::sort(users.begin(), users.end(),
               [](const Op* a, const Op* b) { return a->position() < b->position(); });
     for (Op* u : users) {
@@ -364,7 +377,7 @@ class Fuser {
     for (Value v : order) {
       auto& list = readers_of[v];
       for (size_t i = 0; i < list.size(); ++i)
-        for (size_t j = i + 1; j < list.size(); ++j) {
+        for (size_t j = i + 1; j < std::min(list.size(), i + 1 + kMaxSiblings); ++j) {
           Group *a = current(list[i]), *b = current(list[j]);
           if (a == b || !worth_merging(v, *a, *b)) continue;
           if (reaches(a->ops.front(), b) || reaches(b->ops.front(), a)) continue;
@@ -556,6 +569,7 @@ class Fuser {
   PassContext& context_;
   std::map<std::string, std::string>& bodies_;
   bool off_;
+  std::unordered_set<Value, ValueHash> outputs_;
   std::unordered_set<const Op*> copied_, kept_;
   std::unordered_map<const Op*, Group*> group_of_;
   std::vector<std::unique_ptr<Group>> groups_;

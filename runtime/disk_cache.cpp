@@ -4,20 +4,25 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <system_error>
+#include <vector>
 
 namespace sinter {
 namespace {
@@ -93,6 +98,42 @@ class File {
   int descriptor_;
 };
 
+// A folder may vanish between its making and the opening of a file in it.
+constexpr int kPublishTries = 3;
+// What a process that was killed left behind is in nobody's way for this long.
+constexpr time_t kStaleSeconds = 3600;
+
+struct EntryFile {
+  std::string path;
+  int64_t size = 0;
+  timespec used{};
+};
+
+bool is_entry_name(std::string_view name) {
+  return name.size() == 32 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// The entries of a folder. Temporaries that a killed process left are removed on the way; other
+// files are not looked at.
+std::vector<EntryFile> list_entries(const std::string& folder) {
+  std::vector<EntryFile> entries;
+  std::error_code error;
+  std::filesystem::directory_iterator it(folder, error), end;
+  const time_t now = ::time(nullptr);
+  for (; !error && it != end; it.increment(error)) {
+    const std::string path = it->path(), name = it->path().filename();
+    const bool temporary = name.starts_with('.') && name.ends_with(".tmp");
+    if (!temporary && !is_entry_name(name)) continue;
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    if (!temporary)
+      entries.push_back({path, static_cast<int64_t>(info.st_size), info.st_mtim});
+    else if (now - info.st_mtim.tv_sec > kStaleSeconds)
+      ::unlink(path.c_str());
+  }
+  return entries;
+}
+
 }  // namespace
 
 std::string CacheKey::hex() const {
@@ -130,6 +171,10 @@ struct DiskCache::State {
   std::atomic<uint64_t> compiles{0};
   std::atomic<uint64_t> temporaries{0};
   std::atomic<bool> warned{false};
+  std::atomic<int64_t> limit{0};
+  std::atomic<bool> homeless{false};  // in memory for the lack of a folder, not by choice
+  std::mutex size_mutex;
+  int64_t size = -1;  // of the entries on disk, as far as known; -1: not yet
 };
 
 DiskCache::Ticket::Ticket(std::shared_ptr<Slot> held) : slot(std::move(held)) {
@@ -140,8 +185,10 @@ DiskCache::Ticket::~Ticket() {
   if (slot) slot->mutex.unlock();
 }
 
-DiskCache::DiskCache(std::string directory)
-    : directory_(std::move(directory)), state_(std::make_unique<State>()) {}
+DiskCache::DiskCache(std::string directory, int64_t limit)
+    : directory_(std::move(directory)), state_(std::make_unique<State>()) {
+  set_limit(limit);
+}
 
 DiskCache::~DiskCache() = default;
 
@@ -157,9 +204,36 @@ std::string DiskCache::default_directory() {
   return {};
 }
 
-DiskCache& DiskCache::global() {
-  static DiskCache cache(default_directory());
+int64_t DiskCache::default_limit() {
+  const char* text = std::getenv("SINTER_CACHE_LIMIT");
+  if (text == nullptr || *text == '\0') return kDefaultLimit;
+  const char* end = text + std::strlen(text);
+  int64_t value = 0;
+  const auto [rest, error] = std::from_chars(text, end, value);
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  const int shift = unit.empty() ? 0 : unit == "K" ? 10 : unit == "M" ? 20 : unit == "G" ? 30 : -1;
+  if (error != std::errc() || value < 0 || shift < 0 || value > (INT64_MAX >> shift)) {
+    log_warning(fmt::format(
+        "SINTER_CACHE_LIMIT is '{}', not a number of bytes, K, M or G: the limit is {} bytes", text,
+        kDefaultLimit));
+    return kDefaultLimit;
+  }
+  return value << shift;
+}
+
+void DiskCache::set_limit(int64_t bytes) {
+  state_->limit = bytes;
+}
+
+std::unique_ptr<DiskCache> DiskCache::open_default() {
+  auto cache = std::make_unique<DiskCache>(default_directory());
+  cache->state_->homeless = cache->directory_.empty();
   return cache;
+}
+
+DiskCache& DiskCache::global() {
+  static const std::unique_ptr<DiskCache> cache = open_default();
+  return *cache;
 }
 
 DiskCache& DiskCache::of(const std::string& directory) {
@@ -230,8 +304,10 @@ std::optional<std::string> DiskCache::read_entry(const CacheKey& key) {
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) {
     if (errno != ENOENT && errno != ENOTDIR) {
-      warn_once(fmt::format("cache entry {} cannot be read ({}): compiling again", path,
-                            std::strerror(errno)));
+      warn_once(
+          fmt::format("cache entry {} cannot be read ({}): compiling again; set SINTER_CACHE to "
+                      "a folder that can be written",
+                      path, std::strerror(errno)));
     }
     return std::nullopt;
   }
@@ -252,37 +328,82 @@ std::optional<std::string> DiskCache::read_entry(const CacheKey& key) {
   if (!file.read(value.data(), value.size())) return unusable("truncated");
   const EntryHeader expected = make_header(key, value);
   if (std::memcmp(&header, &expected, sizeof header) != 0) return unusable("damaged");
+  // When an entry was last used is its time of modification; a folder of others keeps theirs.
+  ::futimens(file.get(), nullptr);
   return value;
 }
 
 void DiskCache::write_entry(const CacheKey& key, std::string_view value) {
-  if (directory_.empty()) return;
+  if (directory_.empty()) {
+    if (state_->homeless)
+      warn_once(
+          "there is no cache folder (HOME is not set): kernels are compiled again in the next "
+          "process; set SINTER_CACHE to a folder that can be written");
+    return;
+  }
+  std::string problem;
+  for (int i = 0; i < kPublishTries; ++i) {
+    problem = publish(key, value);
+    if (problem.empty()) return keep_within_limit(static_cast<int64_t>(value.size()));
+  }
+  warn_once(
+      fmt::format("the cache folder {} cannot be written ({}): kernels are compiled again in the "
+                  "next process; set SINTER_CACHE to a folder that can be written",
+                  directory_, problem));
+}
+
+// Why the entry could not be written, or "".
+std::string DiskCache::publish(const CacheKey& key, std::string_view value) {
   const std::filesystem::path folder(directory_);
-  const auto failed = [&](std::string_view reason) {
-    warn_once(
-        fmt::format("the cache folder {} cannot be written ({}): kernels are compiled again "
-                    "in the next process",
-                    directory_, reason));
-  };
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) return failed(error.message());
+  if (error) return error.message();
 
   // Unique among processes and threads; O_EXCL guards against a left-over of the same name.
   const std::string temporary =
       folder / fmt::format(".{}.{}.{}.tmp", key.hex(), ::getpid(), state_->temporaries++);
   const std::string target = folder / key.hex();
   File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!file.is_open()) return failed(std::strerror(errno));
+  if (!file.is_open()) return std::strerror(errno);
   const EntryHeader header = make_header(key, value);
   const bool written = file.write(reinterpret_cast<const char*>(&header), sizeof header) &&
                        file.write(value.data(), value.size()) && ::fsync(file.get()) == 0 &&
                        file.close() && ::rename(temporary.c_str(), target.c_str()) == 0;
-  if (!written) {
-    const int reason = errno;
-    ::unlink(temporary.c_str());
-    failed(std::strerror(reason));
+  if (written) return "";
+  const int reason = errno;
+  ::unlink(temporary.c_str());
+  return std::strerror(reason);
+}
+
+// The folder's size is read once, then counted along, and read again before anything is removed:
+// other processes write too. One of them at a time removes; the others go on.
+void DiskCache::keep_within_limit(int64_t added) {
+  const int64_t limit = state_->limit;
+  if (limit <= 0) return;
+  std::lock_guard guard(state_->size_mutex);
+  if (state_->size >= 0) {
+    state_->size += added + static_cast<int64_t>(sizeof(EntryHeader));
+    if (state_->size <= limit) return;
   }
+
+  const File lock(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock.is_open() || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;
+  std::vector<EntryFile> entries = list_entries(directory_);
+  int64_t size = 0;
+  for (const EntryFile& e : entries) size += e.size;
+  if (size > limit) {
+    std::sort(entries.begin(), entries.end(), [](const EntryFile& a, const EntryFile& b) {
+      return a.used.tv_sec != b.used.tv_sec ? a.used.tv_sec < b.used.tv_sec
+                                            : a.used.tv_nsec < b.used.tv_nsec;
+    });
+    // Down to a little less, so that not every store looks through the folder.
+    const int64_t goal = limit - limit / 8;
+    for (const EntryFile& e : entries) {
+      if (size <= goal) break;
+      if (::unlink(e.path.c_str()) == 0 || errno == ENOENT) size -= e.size;
+    }
+  }
+  state_->size = size;
 }
 
 }  // namespace sinter

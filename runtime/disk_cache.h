@@ -5,7 +5,8 @@
 // checksum, and is published by one rename, so that concurrent processes see a whole entry or none.
 // A folder that cannot be read or written, or an entry that is truncated, altered or of another
 // format, costs one warning per cache and a compile; it never fails and never yields wrong bytes.
-// All members are thread-safe.
+// A folder that grows beyond the limit loses the entries that were used longest ago; a process that
+// is reading one of them is not disturbed. All members are thread-safe.
 
 #include <cstdint>
 #include <initializer_list>
@@ -40,14 +41,21 @@ class DiskCache {
  public:
   using Value = std::shared_ptr<const std::string>;  // the artefact's bytes
 
+  static constexpr int64_t kDefaultLimit = int64_t{2} << 30;
+
   // Entries live in `directory`, made on the first store; an empty path keeps them in memory only.
-  explicit DiskCache(std::string directory);
+  // `limit` bytes of entries are kept, by the files' sizes; 0: without limit.
+  explicit DiskCache(std::string directory, int64_t limit = default_limit());
   ~DiskCache();
   DiskCache(const DiskCache&) = delete;
   DiskCache& operator=(const DiskCache&) = delete;
 
   // SINTER_CACHE, else XDG_CACHE_HOME/sinter, else HOME/.cache/sinter, else empty (memory only).
   static std::string default_directory();
+  // SINTER_CACHE_LIMIT in bytes, or with K, M or G behind the number, else kDefaultLimit.
+  static int64_t default_limit();
+  // A cache in default_directory(); where there is none it says so on the first store.
+  static std::unique_ptr<DiskCache> open_default();
   // The process's cache in default_directory(), as the environment stood at the first call.
   static DiskCache& global();
 
@@ -55,6 +63,7 @@ class DiskCache {
   static DiskCache& of(const std::string& directory);
 
   const std::string& directory() const { return directory_; }
+  void set_limit(int64_t bytes);
 
   // The value stored under `key`, or null.
   Value load(const CacheKey& key);
@@ -88,6 +97,8 @@ class DiskCache {
   Value finish(Ticket& ticket, std::string value);
   std::optional<std::string> read_entry(const CacheKey& key);
   void write_entry(const CacheKey& key, std::string_view value);
+  std::string publish(const CacheKey& key, std::string_view value);
+  void keep_within_limit(int64_t added);
   void warn_once(const std::string& message);
 
   std::string directory_;
