@@ -1,5 +1,5 @@
 # `cmake --install BUILD --prefix DIR`: the libraries, their headers as <sinter/LAYER/…>, the tools
-# and a package, so that a program says find_package(sinter) and links sinter::frontends.
+# and a package, so that a program says find_package(sinter) and links sinter::sinter.
 
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)

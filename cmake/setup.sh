@@ -15,6 +15,7 @@ build git git
 test FileCheck llvm-tools
 all clang++ clang
 all clang-format-14 clang-format-14
+all clang-tidy clang-tidy
 LIST
 }
 
@@ -42,7 +43,7 @@ LIST
 # Of the packages on standard input those that must be there: for the lack of the others a check is
 # skipped and nobody refused.
 setup_required() {
-  grep -vxE 'clang-format-14|dataset-fashion-mnist' || true
+  grep -vxE 'clang-format-14|clang-tidy|dataset-fashion-mnist' || true
 }
 
 # Where FileCheck is, under any of the names that distributions give it.

@@ -6,8 +6,8 @@
 #                       FOLDER/CASE. The folder `gpu` carries the label gpu and counts as skipped
 #                       where there is no GPU.
 #   tests/**/*.sir      one ctest entry per text, run by tests/filecheck.sh.
-#   The rules of the tree: what a layer may include, how long a file may be, what is
-#                       installed.
+#   The rules of the tree: what a layer may include, how long a file may be, what is installed, and
+#                       that the commands of the documents do what they say.
 #
 # Exit status 77 counts as skipped everywhere.
 
@@ -103,6 +103,21 @@ function(sinter_rule_tests)
   sinter_add_test(rules/filecheck_runner COMMAND ${CMAKE_SOURCE_DIR}/tests/filecheck_runner.sh
     ${CMAKE_BINARY_DIR})
   sinter_add_test(rules/setup COMMAND ${CMAKE_SOURCE_DIR}/tests/setup.sh)
+  if(TARGET sinter-run AND NOT SINTER_SANITIZE)
+    foreach(case CC-02 CC-04 CC-11)
+      sinter_add_test(cases/${case}_cache COMMAND ${CMAKE_SOURCE_DIR}/tests/cases/cache.sh
+        ${CMAKE_BINARY_DIR} ${case} 2)
+    endforeach()
+  endif()
+  if(TARGET sinter-run AND TARGET sine)
+    file(GLOB documents CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
+      ${CMAKE_SOURCE_DIR}/*.md ${CMAKE_SOURCE_DIR}/docs/*.md)
+    foreach(document IN LISTS documents)
+      get_filename_component(name ${document} NAME)
+      sinter_add_test(docs/${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/docs.sh ${CMAKE_BINARY_DIR}
+        ${CMAKE_SOURCE_DIR}/${document})
+    endforeach()
+  endif()
   if(TARGET fashion_mnist)
     sinter_add_test(examples/fashion_mnist COMMAND ${CMAKE_SOURCE_DIR}/tests/fashion_mnist.sh
       ${CMAKE_BINARY_DIR})

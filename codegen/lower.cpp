@@ -46,6 +46,9 @@ class Lowering {
       }
     });
     out_.body = std::move(root_);
+    SINTER_CHECK(!s_.cuda || out_.shared_bytes <= out_.target.shared_memory,
+                 "{}: {} bytes of shared memory, a block of {} has {}", k_.stem, out_.shared_bytes,
+                 out_.target.arch, out_.target.shared_memory);
     std::string text = print(out_);
     out_.symbol =
         fmt::format("{}_{:08x}", k_.stem, XXH3_64bits(text.data(), text.size()) & 0xffffffff);

@@ -7,7 +7,10 @@
 #include <sinter/runtime/thread_pool.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 
 namespace sinter {
 
@@ -37,6 +40,21 @@ Target cuda_target(int ordinal) {
   target.shared_memory = info.shared_per_block;
   target.memory = info.memory;
   return target;
+}
+
+// The cap on a block's shared memory, or 0.
+int64_t shared_memory_cap(const CompileOptions& options) {
+  if (options.shared_memory < 0)
+    throw Error(fmt::format("shared_memory is {}, less than nothing", options.shared_memory));
+  if (options.shared_memory > 0) return options.shared_memory;
+  const char* text = std::getenv("SINTER_SHARED_MEMORY");
+  if (text == nullptr || *text == '\0') return 0;
+  const char* end = text + std::strlen(text);
+  int64_t bytes = 0;
+  auto [rest, error] = std::from_chars(text, end, bytes);
+  if (error != std::errc() || rest != end || bytes < 0)
+    throw Error(fmt::format("SINTER_SHARED_MEMORY is '{}', not a number of bytes", text));
+  return bytes;
 }
 
 // What the passes plan for.
@@ -148,7 +166,10 @@ std::shared_ptr<const Executable> compile(const Module& module, const CompileOpt
   detail::CompiledModule& compiled = executable->compiled;
   CompileStats& stats = executable->compile_stats;
   compiled.module = module.clone();
-  compiled.module->target = choose_target(options, module.target);
+  Target& target = compiled.module->target;
+  target = choose_target(options, module.target);
+  if (int64_t cap = shared_memory_cap(options); cap > 0 && target.is_cuda())
+    target.shared_memory = std::min(target.shared_memory, cap);
 
   PassManager manager;
   manager.disabled = options.disabled;
@@ -174,6 +195,9 @@ std::shared_ptr<const Executable> compile(const Module& module, const CompileOpt
     log_info(fmt::format("dumped to {}", dump_dir));
   }
   stats.seconds = seconds_since(start);
+  log_info(fmt::format("compiled for {} {}: {} kernels, {} compiled, {} from the cache, {:.2f} s",
+                       to_string(options.device), target.arch, stats.kernels, stats.compiled,
+                       stats.cached, stats.seconds));
   return executable;
 }
 

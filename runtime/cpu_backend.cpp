@@ -88,6 +88,8 @@ class CpuBackend final : public Backend {
     options.dump_folder = context.dump_dir;
     DiskCache* cache =
         context.options.use_cache ? &DiskCache::of(context.options.cache_dir) : nullptr;
+    if (cache != nullptr && context.options.cache_limit > 0)
+      cache->set_limit(context.options.cache_limit);
     options.cache = cache;
     HostCompiler compiler(options);
     compiler_ = compiler.command().back();

@@ -36,9 +36,13 @@ struct CompileOptions {
   std::vector<std::string> disabled;   // passes
   std::vector<PipelineStep> pipeline;  // empty: the default one
   std::vector<std::string> print_after;
-  std::string dump_dir;   // empty: SINTER_DUMP, or none
-  bool use_cache = true;  // the disk cache
-  std::string cache_dir;  // empty: SINTER_CACHE, or the user's cache folder
+  std::string dump_dir;     // empty: SINTER_DUMP, or none
+  bool use_cache = true;    // the disk cache
+  std::string cache_dir;    // empty: SINTER_CACHE, or the user's cache folder
+  int64_t cache_limit = 0;  // bytes that the folder may hold; 0: SINTER_CACHE_LIMIT, or 2 GiB
+  // Shared memory that a block may use, in bytes, where the target has more: kernels are then made
+  // as for a smaller card. 0: SINTER_SHARED_MEMORY, or all that there is.
+  int64_t shared_memory = 0;
   // Cpu: the C++ compiler, a path or a name on PATH. Empty: SINTER_CXX, CXX, or the first found.
   std::string host_compiler;
   // Cuda: the NVRTC library, or the folder of the CUDA libraries. Empty: SINTER_NVRTC, or where the

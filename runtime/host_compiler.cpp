@@ -168,6 +168,33 @@ void* load(const std::string& path, std::string& why) {
   return handle;
 }
 
+// The first processor's description, without what changes from moment to moment.
+std::string processor() {
+  std::ifstream in("/proc/cpuinfo");
+  std::string text;
+  for (std::string line; std::getline(in, line) && !line.empty();)
+    if (line.find("MHz") == std::string::npos && line.find("bogomips") == std::string::npos)
+      text += line + '\n';
+  return text;
+}
+
+// Which compiler on which processor: the files that a command names, by place, size and time.
+CacheKey compiler_key(const std::vector<std::string>& command,
+                      const std::vector<std::string>& flags) {
+  std::string files, words;
+  for (const std::string& word : command) {
+    std::error_code error;
+    const fs::path file = fs::canonical(find_program(word), error);
+    struct stat info {};
+    if (!error && stat(file.c_str(), &info) == 0)
+      files += fmt::format("{} {} {} {}\n", file.string(), info.st_size, info.st_mtim.tv_sec,
+                           info.st_mtim.tv_nsec);
+  }
+  for (const auto* list : {&command, &flags})
+    for (const std::string& word : *list) words += word + '\n';
+  return cache_key({"host compiler", files, words, processor()});
+}
+
 }  // namespace
 
 HostModule::~HostModule() {
@@ -187,20 +214,37 @@ HostCompiler::HostCompiler(HostCompilerOptions options) : options_(std::move(opt
       "-O3",   "-std=c++17", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
       "-fPIC", "-w"};
 
+  // What a compiler answered once holds while its files and the processor are the same: a start
+  // with a warm cache runs no compiler at all.
+  const auto set_flags = [&](std::string_view machine) {
+    flags_ = common;
+    if (!machine.empty()) flags_.insert(flags_.begin() + 1, std::string(machine));
+    flags_.insert(flags_.end(), options_.flags.begin(), options_.flags.end());
+  };
+  set_flags("");
+  const CacheKey key = compiler_key(command_, flags_);
+  if (options_.cache)
+    if (const auto known = options_.cache->load(key)) {
+      const size_t line = known->find('\n');
+      set_flags(std::string_view(*known).substr(0, line));
+      identity_ = known->substr(line + 1);
+      return;
+    }
+
   // The predefined macros name the compiler's version and every instruction set that "native" turns
   // on. Compilers that do not know -march=native get -mcpu, or code for the generic machine.
   TemporaryFolder folder;
   const std::string log = folder.path() + "/log", macros = folder.path() + "/macros";
   for (const char* machine : {"-march=native", "-mcpu=native", ""}) {
-    flags_ = common;
-    if (*machine) flags_.insert(flags_.begin() + 1, machine);
-    flags_.insert(flags_.end(), options_.flags.begin(), options_.flags.end());
+    set_flags(machine);
     std::vector<std::string> arguments = command_;
     arguments.insert(arguments.end(), flags_.begin(), flags_.end());
     for (const char* flag : {"-dM", "-E", "-x", "c++", "/dev/null"}) arguments.push_back(flag);
     if (run_program(arguments, log, macros) == 0) {
       identity_ = read_file(macros);
-      if (!identity_.empty()) return;
+      if (identity_.empty()) continue;
+      if (options_.cache) options_.cache->store(key, fmt::format("{}\n{}", machine, identity_));
+      return;
     }
   }
   throw DeviceError(fmt::format("the C++ compiler {} does not work:\n{}set SINTER_CXX to another",

@@ -31,8 +31,9 @@ add_executable(program main.cpp)
 target_link_libraries(program PRIVATE
   -Wl,--whole-archive sinter::ir sinter::passes sinter::codegen sinter::runtime
   -Wl,--no-whole-archive sinter::frontends)
+target_compile_options(program PRIVATE -Wall -Wextra -Werror)
 add_executable(sine sine.cpp)
-target_link_libraries(sine PRIVATE sinter::frontends)
+target_link_libraries(sine PRIVATE sinter::sinter)
 CMAKE
 cp "$root/examples/sine.cpp" .
 cmake -G Ninja -S . -B build -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$scratch/prefix" \

@@ -2,7 +2,8 @@
 # Builds sinter and runs its tests: tests/run.sh [--all]
 #
 # Installs what is missing first (see cmake/setup.sh). --all adds the build without CUDA, the
-# sanitizer build, the clang build and the layout of the code. The last line counts everything:
+# sanitizer builds, the clang build, the layout of the code and clang-tidy on the sources that a
+# change touches. The last line counts everything:
 # `N passed, N failed, N skipped`; the exit status is 0 if nothing failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -34,12 +35,13 @@ one() {
   fi
 }
 
-# build PRESET: configures and builds; a failure counts as one failed test.
+# build PRESET [TARGET...]: configures and builds; a failure counts as one failed test.
 build() {
   heading "build $1"
+  local targets=("${@:2}")
   mkdir -p "build/$1"
   if cmake --preset "$1" >"build/$1/configure.log" 2>&1 &&
-      cmake --build --preset "$1" -j "$jobs" 2>&1 | tee "build/$1/build.log" | summary; then
+      cmake --build --preset "$1" -j "$jobs" ${targets[0]:+--target "${targets[@]}"} 2>&1 | tee "build/$1/build.log" | summary; then
     return 0
   fi
   grep -A5 'CMake Error' "build/$1/configure.log" || true
@@ -50,12 +52,13 @@ build() {
 # Of a build's output what a person wants to see: not the thousand lines that went well.
 summary() { grep -vE '^\[[0-9]+/[0-9]+\] (Building|Linking|Creating|Re-checking)' || true; }
 
-# run_tests PRESET: runs its tests and adds up what ctest reports.
+# run_tests PRESET [ARGUMENT...]: runs its tests, those that ctest's arguments choose, and adds up
+# what ctest reports.
 run_tests() {
   heading "tests $1"
   local report=$PWD/build/$1/tests.xml status=0
   rm -f "$report"
-  ctest --preset "$1" -j "$jobs" --output-junit "$report" || status=$?
+  ctest --preset "$1" -j "$jobs" --output-junit "$report" "${@:2}" || status=$?
   if [[ ! -s $report ]]; then
     one 1 "no test of $1 ran"
     return
@@ -88,9 +91,21 @@ if [[ $all ]]; then
     skipped=$((skipped + 1))
   fi
 
-  build cpu && one 0 "build cpu"
+  heading "clang-tidy"
+  if command -v clang-tidy >/dev/null; then
+    status=0
+    tests/tidy.sh build/release || status=$?
+    one $status "clang-tidy"
+  else
+    echo "skipped: no clang-tidy"
+    skipped=$((skipped + 1))
+  fi
+
+  build cpu && run_tests cpu -R '^rules/install$'
   build clang && run_tests clang
   build asan && run_tests asan
+  # What threads share: the compile, the cache, the pool.
+  build tsan test_runtime test_cases && run_tests tsan -R 'CC-13|/cache: |threads|thread pool'
 fi
 
 printf '\n%d passed, %d failed, %d skipped\n' $passed $failed $skipped

@@ -3,6 +3,7 @@
 #include <sinter/frontends/cli/emit.h>
 #include <sinter/runtime/cuda/nvrtc.h>
 #include <sinter/runtime/detail/kernel_table.h>
+#include <sinter/runtime/disk_cache.h>
 
 #include <vector>
 
@@ -37,7 +38,7 @@ std::string resources(const Launch& launch, const Target& target) {
   request.name = launch.program.symbol;
   request.source = print_cuda(launch.program);
   request.arch = target.arch;
-  cuda::CompiledUnit unit = cuda::compile(request);
+  cuda::CompiledUnit unit = cuda::compile(request, &DiskCache::global());
   const cuda::KernelResources* reported = unit.find(launch.program.symbol);
   if (reported == nullptr)
     return fmt::format("{} {}: compiled, NVRTC reports no resources, block {}\n", target.arch,

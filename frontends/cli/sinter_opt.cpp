@@ -9,6 +9,7 @@
 #include <sinter/ir/text.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
+#include <sinter/runtime/disk_cache.h>
 
 #include <CLI/CLI.hpp>
 
@@ -72,6 +73,11 @@ void run(const Options& o) {
     if (o.timing)
       for (const auto& [pass, seconds] : manager.timings())
         err(fmt::format("{:<14} {:9.3f} ms\n", pass, seconds * 1e3));
+    if (o.timing && o.emit == "cubin") {
+      CacheStats stats = DiskCache::global().stats();
+      err(fmt::format("NVRTC: {} kernels compiled, {} from the cache\n", stats.compiles,
+                      stats.hits));
+    }
   };
   try {
     std::vector<PipelineStep> steps = parse_pipeline(o.passes);

@@ -25,7 +25,7 @@ struct Options {
   uint64_t seed = 0, step = 0;
   int64_t repeat = 1;
   double rtol = -1, atol = -1;
-  bool devices = false, plan = false;
+  bool devices = false, plan = false, timing = false;
 };
 
 using cli::err, cli::out, cli::read_source;
@@ -260,6 +260,14 @@ bool compare(const std::string& name, DType declared, const Tensor& got, const T
   return false;
 }
 
+// What compiling took, and what the cache spared.
+void print_timing(const CompileStats& stats) {
+  for (const auto& [phase, seconds] : stats.phases)
+    err(fmt::format("{:9.3f} ms  {}\n", seconds * 1e3, phase));
+  err(fmt::format("{:9.3f} ms in all: {} kernels, {} compiled, {} from the cache\n",
+                  stats.seconds * 1e3, stats.kernels, stats.compiled, stats.cached));
+}
+
 int run(const Options& o) {
   auto format = parse_value_format(o.format);
   if (!format) throw Error(fmt::format("--format={}: expected text, json or hex", o.format));
@@ -285,6 +293,7 @@ int run(const Options& o) {
   runner.run();
   std::vector<std::pair<std::string, Tensor>> values = runner.values();
   if (o.plan) err(runner.executable().plan_text());
+  if (o.timing) print_timing(runner.executable().stats());
   out(format_values(values, *format));
   if (o.compare.empty()) return 0;
 
@@ -324,6 +333,8 @@ int main(int argc, char** argv) {
   app.add_option("--disable", o.disable, "Passes to switch off")->delimiter(',');
   app.add_option("--target", o.target, "What the interpreter schedules for: host, sm_90a, …");
   app.add_flag("--plan", o.plan, "Prints launches and memory plan to standard error");
+  app.add_flag("--timing", o.timing,
+               "Prints how long each phase of compiling took, and how many kernels were compiled");
   app.add_flag("--devices", o.devices, "Lists the devices of this machine");
   try {
     app.parse(argc, argv);

@@ -298,6 +298,8 @@ class CudaBackend final : public Backend {
 
     DiskCache* cache =
         context.options.use_cache ? &DiskCache::of(context.options.cache_dir) : nullptr;
+    if (cache != nullptr && context.options.cache_limit > 0)
+      cache->set_limit(context.options.cache_limit);
     std::vector<cuda::CompiledUnit> units = cuda::compile_all(requests, cache);
     std::string log;
     for (size_t u = 0; u < units.size(); ++u) {

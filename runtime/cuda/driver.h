@@ -62,6 +62,8 @@ std::string version_text(int version);
 // Advice for a failure that a driver older than the toolkit explains; empty when it does not.
 // Versions as in DeviceInfo::driver_version.
 std::string version_advice(int driver_version, int toolkit_version);
+// Advice for PTX text that is newer than the driver; empty for another image.
+std::string ptx_advice(int driver_version, std::string_view image);
 
 DeviceInfo device_info(int ordinal);
 

@@ -100,7 +100,10 @@ Module::Module(Device& device, std::string_view image, std::string name, int too
         fmt::format("module '{}' on {} ({})", name_, device.info().name, device.info().arch());
     if (log[0] != '\0') text += fmt::format("\n{}", log.data());
     if (result != CUDA_ERROR_OUT_OF_MEMORY) {
-      const std::string advice = version_advice(device.info().driver_version, toolkit_version);
+      const int driver_version = device.info().driver_version;
+      const std::string advice = result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+                                     ? ptx_advice(driver_version, image)
+                                     : version_advice(driver_version, toolkit_version);
       if (!advice.empty()) text += fmt::format("\n{}", advice);
     }
     fail("cuModuleLoadDataEx", result, text);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 // What is known of devices without asking the driver: built with and without CUDA.
 
 namespace sinter::cuda {
@@ -22,6 +24,20 @@ std::string version_advice(int driver_version, int toolkit_version) {
       "the "
       "driver, or set SINTER_NVRTC to the folder of a CUDA {0} toolkit's libraries",
       version_text(driver_version), version_text(toolkit_version));
+}
+
+std::string ptx_advice(int driver_version, std::string_view image) {
+  const size_t at = image.find(".version ");
+  if (image.starts_with("\x7f"
+                        "ELF") ||
+      at == std::string_view::npos)
+    return {};
+  std::string_view text = image.substr(at + 9);
+  text = text.substr(0, text.find_first_not_of("0123456789."));
+  return fmt::format(
+      "the PTX is of version {0}, which the NVIDIA driver, of CUDA {1}, does not know: update the "
+      "driver, or set SINTER_NVRTC to the folder of a CUDA {1} toolkit's libraries",
+      text, version_text(driver_version));
 }
 
 }  // namespace sinter::cuda

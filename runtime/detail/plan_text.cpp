@@ -115,8 +115,11 @@ void add_lines(std::string& out, const std::string& text, std::string_view inden
 std::string plan_text(const CompiledModule& compiled, const CompileOptions& options) {
   const Module& module = *compiled.module;
   std::string out =
-      fmt::format("device {}, target {}, {} multiprocessors\n", to_string(options.device),
-                  module.target.arch, module.target.multiprocessors);
+      fmt::format("device {}, target {}, {} multiprocessors{}\n", to_string(options.device),
+                  module.target.arch, module.target.multiprocessors,
+                  module.target.is_cuda()
+                      ? fmt::format(", {} bytes of shared memory", module.target.shared_memory)
+                      : "");
   if (!options.disabled.empty())
     out += fmt::format("switched off: {}\n", fmt::join(options.disabled, " "));
   out += fmt::format("{} kernels, state {} bytes, arena {} bytes\n", compiled.kernels.size(),

@@ -216,6 +216,29 @@ TEST_CASE("driver: failures name the call and the kernel") {
   device.synchronize();                               // none of this broke the context
 }
 
+TEST_CASE("CC-08: PTX with a raised version header is refused with both versions and the remedy") {
+  SINTER_NEEDS_GPU();
+  Device& device = Device::get();
+  CompileRequest request;
+  request.name = "trial";
+  request.source = kSaxpy;
+  request.arch = "sm_81";  // no real architecture: PTX comes out
+  request.allow_ptx = true;
+  CompiledUnit unit = compile(request);
+  REQUIRE(unit.is_ptx);
+  const size_t at = unit.image.find(".version ");
+  REQUIRE(at != std::string::npos);
+  unit.image.replace(at + 9, unit.image.find('\n', at) - at - 9, "99.0");
+  const std::string error = device_error([&] { Module(device, unit.image, "newer", 13000); });
+  CHECK(contains(error, "module 'newer'"));
+  CHECK(contains(error, "PTX is of version 99.0"));
+  CHECK(contains(error, "of CUDA " + version_text(device.info().driver_version)));
+  CHECK(contains(error, "update the driver"));
+  // By default native code is loaded, which no driver has to finish.
+  request.arch = device.info().arch();
+  CHECK(!compile(request).is_ptx);
+}
+
 TEST_CASE("driver: PTX for an unknown architecture is finished by the driver") {
   SINTER_NEEDS_GPU();
   Device& device = Device::get();

@@ -333,6 +333,18 @@ TEST_CASE("cuda: a driver older than the toolkit gets both versions and the reme
   CHECK(version_advice(13000, 0) == "");
 }
 
+TEST_CASE("CC-08: PTX that is newer than the driver gets both versions and the remedy") {
+  const std::string advice = ptx_advice(13000, "//\n.version 99.3\n.target sm_90\n");
+  CHECK(contains(advice, "PTX is of version 99.3,"));
+  CHECK(contains(advice, "of CUDA 13.0"));
+  CHECK(contains(advice, "update the driver"));
+  CHECK(contains(advice, "SINTER_NVRTC"));
+  CHECK(ptx_advice(13000,
+                   "\x7f"
+                   "ELF .version 99.3") == "");
+  CHECK(ptx_advice(13000, "garbage") == "");
+}
+
 TEST_CASE("cuda: architectures follow the compute capability") {
   DeviceInfo info;
   info.major = 9;

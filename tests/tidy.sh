@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# clang-tidy on the sources that a change touches: tidy.sh BUILD [FILE...]
+#
+# Without files: those that differ from the branch main of origin, or, where there is nothing between
+# it and here, those of the last commit. BUILD holds compile_commands.json. A file takes some seconds,
+# so that all of them would take an hour.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build=$1
+files=("${@:2}")
+if [[ ${#files[@]} == 0 ]]; then
+  base=$(git merge-base HEAD origin/main 2>/dev/null || true)
+  if [[ -z $base || $base == $(git rev-parse HEAD) ]]; then
+    base=$(git rev-parse -q --verify HEAD~1 || true)
+  fi
+  [[ -n $base ]] || { echo "there is no earlier commit to compare with"; exit 0; }
+  mapfile -t files < <(git diff --name-only --diff-filter=d "$base" -- '*.cpp')
+fi
+# What the build does not compile, as the CUDA backend where there are no headers, has no command.
+known=()
+for file in ${files[0]:+"${files[@]}"}; do
+  if grep -q "\"file\": \".*/$file\"" "$build/compile_commands.json"; then known+=("$file"); fi
+done
+[[ ${#known[@]} -gt 0 ]] || { echo "no source to look at"; exit 0; }
+printf '%s\n' "${known[@]}" |
+  xargs -P "$(nproc)" -n 2 clang-tidy -p "$build" --quiet --warnings-as-errors='*' 2>/dev/null
+echo "${#known[@]} sources are tidy"
