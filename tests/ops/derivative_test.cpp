@@ -6,6 +6,8 @@
 #include <sinter/tests/ops/derivative_check.h>
 #include <sinter/tests/support.h>
 
+#include <cmath>
+
 namespace sinter::test {
 namespace {
 
@@ -76,7 +78,7 @@ TEST_CASE("every op's second derivative agrees with central differences of the f
 }
 
 TEST_CASE("every composite's derivative agrees with that of its expansion") {
-  for_each_trial([](Trial& trial) {
+  for_each_variant([](Trial& trial, Variant variant) {
     if (!trial.op->def().expand || refuses(trial.op->def())) return;
     CAPTURE(trial.name);
     auto inputs = draw(*trial.graph, trial.sample, 7);
@@ -87,6 +89,13 @@ TEST_CASE("every composite's derivative agrees with that of its expansion") {
     std::vector<std::vector<ReferenceTensor>> results;
     clear_outputs(*trial.graph);
     trial.graph->add_output("scalar", scalar);
+    try {
+      double value = Reference({.f64 = true}).run_cells(*trial.graph, inputs)[0].data[0].f;
+      if (variant == Variant::Wide && !std::isfinite(value)) return;
+    } catch (const Error&) {
+      if (variant == Variant::Own) throw;
+      return;  // not what the op takes when executed
+    }
     for (bool expanded : {false, true}) {
       auto module = trial.module->clone();
       Graph& graph = *module->find("g");
