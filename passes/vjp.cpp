@@ -22,6 +22,7 @@ void run_vjp(Module& module, PassContext& context) {
     std::vector<Value> by = detail::values_named(*graph, "vjp", wrt, false);
     std::vector<Value> cotangents = detail::add_inputs(*graph, "cotangent", of, values);
     detail::ReverseOptions options;
+    options.pass = "vjp";
     options.context = &context;
     if (unused == "refuse") options.unused = detail::ReverseOptions::Refused;
     std::vector<Value> grads = detail::reverse_mode(*graph, values, cotangents, by, options);

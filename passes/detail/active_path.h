@@ -50,6 +50,7 @@ SourceLocation place_of(Value v);
 
 // Reverse mode with its options; `context` (or null) receives remarks.
 struct ReverseOptions {
+  std::string_view pass = "autodiff";  // as messages name it
   PassContext* context = nullptr;
   enum { Zeros, Null, Refused } unused = Zeros;
   // Null: all ops, and new ones go to the end. Else only ops from `first` up to `before` count, and

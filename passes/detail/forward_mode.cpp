@@ -143,6 +143,7 @@ class ForwardMode {
       }
     for (size_t i : floats) wrt.push_back(w[i]);
     detail::ReverseOptions options;
+    options.pass = path_.pass;
     options.context = path_.context;
     options.unused = detail::ReverseOptions::Null;
     options.first = first;

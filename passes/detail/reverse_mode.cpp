@@ -20,7 +20,7 @@ class ReverseMode {
   ReverseMode(Graph& graph, std::span<const Value> of, std::span<const Value> cotangents,
               std::span<const Value> wrt, const ReverseOptions& options)
       : graph_(graph),
-        path_("autodiff", graph, of, wrt, options.context),
+        path_(options.pass, graph, of, wrt, options.context),
         cotangents_(cotangents.begin(), cotangents.end()),
         options_(options) {
     path_.first = options.first;
@@ -55,12 +55,11 @@ class ReverseMode {
     for (size_t i = 0; i < path_.of.size(); ++i) {
       Value v = path_.of[i];
       if (!cotangents_[i] && (v.rank() != 0 || !is_float(v.dtype())))
-        throw Error(Diagnostic{
-            place_of(v),
-            fmt::format("autodiff: a loss is a float scalar, {} is not", detail::describe(v))});
+        throw Error(Diagnostic{place_of(v), fmt::format("{}: a loss is a float scalar, {} is not",
+                                                        path_.pass, detail::describe(v))});
       if (cotangents_[i] && cotangents_[i].type() != v.type())
         throw Error(
-            Diagnostic{place_of(v), fmt::format("autodiff: {} has a cotangent {}",
+            Diagnostic{place_of(v), fmt::format("{}: {} has a cotangent {}", path_.pass,
                                                 detail::describe(v), cotangents_[i].type().str())});
     }
   }
@@ -121,7 +120,8 @@ class ReverseMode {
       if (!out.back()) missing += fmt::format("\n  {}", detail::describe(v));
     }
     if (!missing.empty() && options_.unused == ReverseOptions::Refused)
-      throw Error(fmt::format("autodiff: nothing that is differentiated depends on{}", missing));
+      throw Error(
+          fmt::format("{}: nothing that is differentiated depends on{}", path_.pass, missing));
     if (options_.unused == ReverseOptions::Null) return out;
     for (size_t i = 0; i < out.size(); ++i) {
       if (out[i]) continue;
