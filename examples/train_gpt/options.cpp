@@ -50,6 +50,8 @@ void add_flags(CLI::App& app, Options& o) {
       ->check(CLI::NonNegativeNumber);
   training("--dtype", o.dtype, "of products: f32, tf32, bf16 or f16; all else is f32")
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16"}));
+  training("--recompute", o.recompute,
+           "none; block or sqrt: less memory, more work; or bytes of activations to keep");
   training("--seed", o.seed, "of weights, batches, dropout and the sample");
   training("--device", o.device, "auto, cuda, cpu or reference")
       ->check(CLI::IsMember({"auto", "cuda", "cpu", "reference"}));
@@ -68,13 +70,11 @@ void add_flags(CLI::App& app, Options& o) {
 
 // Flags of which some values, or none, work yet.
 struct Later {
-  std::string recompute = "none", attention = "auto";
+  std::string attention = "auto";
   std::vector<std::string> none[std::size(kNotYet)];
 };
 
 void add_later(CLI::App& app, Later& later) {
-  app.add_option("--recompute", later.recompute, "none, or block: less memory, more work")
-      ->group("Training");
   app.add_option("--attention", later.attention, "auto or composed")->group("Training");
   for (size_t i = 0; i < std::size(kNotYet); ++i)
     app.add_option(kNotYet[i], later.none[i], "not yet")->group("")->expected(0, -1);
@@ -95,8 +95,6 @@ void refuse_later(const CLI::App& app, const Later& later) {
   for (const char* flag : kNotYet)
     if (app.count(flag) > 0) throw Error(fmt::format("{}: not yet", flag));
   check("--attention", later.attention, {"auto", "composed"}, {"flash"});
-  bool bytes = !later.recompute.empty() && std::isdigit(later.recompute[0]);
-  check("--recompute", bytes ? "sqrt" : later.recompute, {"none", "block"}, {"sqrt"});
 }
 
 void check_names(const Options& o) {
@@ -151,7 +149,6 @@ bool parse_options(int argc, const char* const* argv, Options& options) {
     throw Error(e.what());
   }
   refuse_later(app, later);
-  if (app.count("--recompute") > 0) options.recompute = later.recompute;
   check_names(options);
   return true;
 }
@@ -179,7 +176,6 @@ void apply(const Options& o, Plan& plan) {
   set(m.dropout, o.dropout);
   set(c.recompute, o.recompute);
   set(c.dtype, o.dtype);
-  m.recompute_blocks = c.recompute == "block";
   set(c.weight_decay, o.weight_decay);
   set(c.seed, o.seed);
   set(c.batch, o.batch);

@@ -172,6 +172,14 @@ bool Model::is_parameter(std::string_view name) const {
   return std::find(parameters_.begin(), parameters_.end(), name) != parameters_.end();
 }
 
+void recompute_within(const Scope& scope, int64_t bytes) {
+  scope.graph().attributes["recompute_budget"] = bytes;
+}
+
+int64_t recompute_group(int64_t blocks) {
+  return static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(blocks))));
+}
+
 RecomputeScope::RecomputeScope(const Scope& scope, std::string name)
     : graph_(scope.graph()), saved_(graph_.current_segment()) {
   graph_.set_current_segment(std::move(name));

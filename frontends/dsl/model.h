@@ -137,5 +137,10 @@ class [[nodiscard]] RecomputeScope {
 inline RecomputeScope with_recompute(const Scope& scope, std::string name) {
   return {scope, std::move(name)};
 }
+// Of the values that the backward pass reads so many bytes are kept, in place of segments: the
+// compiler chooses which. Too few are refused when the model is compiled.
+void recompute_within(const Scope& scope, int64_t bytes);
+// Blocks a segment that make a chain of `blocks` equal ones keep the least: about their root.
+int64_t recompute_group(int64_t blocks);
 
 }  // namespace sinter

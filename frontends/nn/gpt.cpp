@@ -27,6 +27,7 @@ AttentionOptions attention_options(const GptConfig& c, int64_t length, const Ini
           .rope_base = llama ? c.rope_base : 0,
           .qk_norm = c.qk_norm,
           .norm_eps = c.norm_eps,
+          .dropout = c.dropout,
           .weight = with.weight,
           .projection = with.projection};
 }
@@ -164,7 +165,8 @@ Value gpt(const Scope& g, Value ids, const GptConfig& config, Value rows) {
     x = gpt2_stem(g, ids, c, with);
   x = g.dropout(x, c.dropout);
   for (int64_t i = 0; i < c.layers; ++i) {
-    std::string segment = c.recompute_blocks ? fmt::format("blocks.{}", i) : "";
+    int64_t group = c.recompute_group;
+    std::string segment = group > 0 ? fmt::format("blocks.{}", i / group * group) : "";
     auto recompute = with_recompute(g, std::move(segment));
     Scope block = g / "blocks" / i;
     x = llama ? llama_block(block, x, length, c, with) : gpt2_block(block, x, length, c, with);

@@ -26,12 +26,13 @@ struct GptConfig {
   int64_t head_dim = 0;  // 0: width / heads
   int64_t hidden = 0;    // of the feed-forward part; 0: 4 width, or 8/3 width for Llama
   int64_t vocab = 256, context = 128;
-  double dropout = 0;
+  double dropout =
+      0;  // of the embedding, of attention's probabilities, and of what joins the stream
   double rope_base = 10000;  // Llama
   double norm_eps = 1e-5;
   bool tied = true;  // Llama: the head is the embedding
   bool qk_norm = false;
-  bool recompute_blocks = false;  // each block is a recompute segment
+  int64_t recompute_group = 0;  // so many blocks are a recompute segment; 0: none is
 
   // Throws Error where sizes do not fit together.
   void check() const;

@@ -49,8 +49,8 @@ Value mlp(const Scope& g, Value x, int64_t hidden, const FeedForwardOptions& opt
           SourceLocation loc) {
   require_rows("mlp", x, loc);
   Value h = linear(g / "fc", x, hidden, {options.bias, options.weight}, loc);
-  return linear(g / "proj", gelu(h, "tanh", loc), x.dim(-1), {options.bias, options.projection},
-                loc);
+  h = g.dropout(gelu(h, "tanh", loc), options.dropout, loc);
+  return linear(g / "proj", h, x.dim(-1), {options.bias, options.projection}, loc);
 }
 
 Value swiglu(const Scope& g, Value x, int64_t hidden, const FeedForwardOptions& options,
@@ -59,7 +59,7 @@ Value swiglu(const Scope& g, Value x, int64_t hidden, const FeedForwardOptions& 
   Value both = linear(g / "gate_up", x, 2 * hidden, {options.bias, options.weight}, loc);
   Value gate = slice_axis(both, -1, 0, hidden, 1, loc);
   Value up = slice_axis(both, -1, hidden, 2 * hidden, 1, loc);
-  Value h = at(silu(gate, loc), loc) * at(up, loc);
+  Value h = g.dropout(at(silu(gate, loc), loc) * at(up, loc), options.dropout, loc);
   return linear(g / "down", h, x.dim(-1), {options.bias, options.projection}, loc);
 }
 
@@ -104,7 +104,16 @@ Value attention(const Scope& g, Value x, const AttentionOptions& o, SourceLocati
     q = rope(q, first, {.base = o.rope_base}, loc);
     k = rope(k, first, {.base = o.rope_base}, loc);
   }
-  Value y = sinter::attention(q, k, v, {}, {.causal = o.causal}, loc);
+  AttentionOperands operands{.q = q, .k = k, .v = v};
+  AttentionAttrs attrs{.causal = o.causal};
+  if (g.training() && o.dropout > 0) {
+    attrs.p = o.dropout;
+    Scope::Stream random = g.stream({q.dtype(), {batch, o.heads, length, length}}, loc);
+    operands.seed = random.seed;
+    operands.step = random.step;
+    operands.offset = random.offset;
+  }
+  Value y = sinter::attention(operands, attrs, loc).y;
   Shape joined = x.shape();
   joined.back() = q_width;
   y = reshape(permute(y, {0, 2, 1, 3}, loc), std::move(joined), loc);

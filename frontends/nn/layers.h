@@ -30,6 +30,7 @@ struct FeedForwardOptions {
   bool bias = true;
   Initializer weight = init::normal(0.02);
   Initializer projection = init::normal(0.02);  // of the layer that leads back
+  double dropout = 0;                           // of the hidden values
 };
 // proj(gelu(fc(x))), gelu in its tanh form; `fc` is C to hidden, `proj` hidden to C.
 Value mlp(const Scope& g, Value x, int64_t hidden, const FeedForwardOptions& options = {},
@@ -50,6 +51,7 @@ struct AttentionOptions {
   double rope_base = 0;  // 0: no rotary embedding
   bool qk_norm = false;  // an rms_norm of each head's queries and keys, `q_norm` and `k_norm`
   double norm_eps = 1e-5;
+  double dropout = 0;  // of the probabilities
   Initializer weight = init::normal(0.02);
   Initializer projection = init::normal(0.02);
 };

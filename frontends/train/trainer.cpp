@@ -6,6 +6,7 @@
 #include <sinter/passes/optimizer.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numbers>
 
@@ -35,6 +36,21 @@ int64_t draw(const float* logits, int64_t count, double temperature, double unif
   for (int64_t i = 0; i < count; ++i)
     if ((left -= weights[static_cast<size_t>(i)]) < 0) return i;
   return best - logits;
+}
+
+std::optional<int64_t> budget_of(const std::string& recompute) {
+  int64_t bytes = 0;
+  const char* end = recompute.data() + recompute.size();
+  auto [stop, error] = std::from_chars(recompute.data(), end, bytes);
+  if (error != std::errc() || stop != end || bytes < 0) return std::nullopt;
+  return bytes;
+}
+
+nn::GptConfig with_segments(const TrainConfig& c) {
+  nn::GptConfig model = c.model;
+  if (c.recompute == "block") model.recompute_group = 1;
+  if (c.recompute == "sqrt") model.recompute_group = recompute_group(model.layers);
+  return model;
 }
 
 // Rows `part * rows` and on.
@@ -98,6 +114,9 @@ void TrainConfig::check() const {
   if (dtype != "f32" && dtype != "tf32" && dtype != "bf16" && dtype != "f16")
     throw Error(fmt::format("dtype must be f32, tf32, bf16 or f16, not '{}'", dtype));
   if (!(clip >= 0)) throw Error(fmt::format("clip must not be {}", clip));
+  if (recompute != "none" && recompute != "block" && recompute != "sqrt" && !budget_of(recompute))
+    throw Error(fmt::format("recompute must be none, block, sqrt or a number of bytes, not '{}'",
+                            recompute));
 }
 
 std::unique_ptr<Model> build_gpt(const TrainConfig& c) {
@@ -112,7 +131,8 @@ std::unique_ptr<Model> build_gpt(const TrainConfig& c) {
   if (c.accumulate == 1) {
     Scope step = model->graph("step", Mode::Training);
     autocast(step, c.dtype);
-    Value logits = nn::gpt(step, step.input("ids", tokens), c.model);
+    Value logits = nn::gpt(step, step.input("ids", tokens), with_segments(c));
+    if (auto bytes = budget_of(c.recompute)) recompute_within(step, *bytes);
     Value loss = cross_entropy(logits, flat_targets(step, c)).loss.named("loss");
     step.output("loss", loss);
     if (scales) loss = loss * (options.loss_scale = loss_scale(step));
@@ -120,7 +140,8 @@ std::unique_ptr<Model> build_gpt(const TrainConfig& c) {
   } else {
     Scope part = model->graph("accumulate", Mode::TrainingPart);
     autocast(part, c.dtype);
-    Value logits = nn::gpt(part, part.input("ids", tokens), c.model);
+    Value logits = nn::gpt(part, part.input("ids", tokens), with_segments(c));
+    if (auto bytes = budget_of(c.recompute)) recompute_within(part, *bytes);
     CrossEntropy sums = cross_entropy(logits, flat_targets(part, c), -100, "sum");
     Value scaled = scales ? sums.loss * loss_scale(part) : sums.loss;
     accumulate(scaled, part.parameters(), {{"loss", sums.loss}, {"count", sums.count}});

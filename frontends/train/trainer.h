@@ -22,10 +22,13 @@ struct TrainConfig {
   int64_t accumulate = 1;
   double clip = 0;  // of the gradients' 2-norm; 0: none
   double weight_decay = 0.1;
+  // none; block: each block's inside is computed again for the backward pass; sqrt: that of about
+  // sqrt(layers) blocks at a time; or the bytes of activations to keep.
+  std::string recompute = "none";
+
   // Throws Error where sizes do not fit together.
   void check() const;
   int64_t rows() const { return batch / accumulate; }  // sequences at once
-  std::string recompute = "none";
   // f32, or what contractions compute in: bf16, f16 (with a loss scale that adapts) or tf32.
   std::string dtype = "f32";
   uint64_t seed = 1;
