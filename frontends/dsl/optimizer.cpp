@@ -124,9 +124,14 @@ class Request {
 
   // Nothing is refused any more.
   void grant() {
-    auto name = [&](Value v, const char* key) {
+    auto name = [&](Value v, const std::string& key) {
       if (!v) return;
-      if (v.name().empty()) v.set_name(key);
+      std::string stem = v.name().empty() ? key : v.name();
+      if (v.name().empty() || means_another(stem, v)) {
+        std::string unique = stem;
+        for (int i = 1; means_another(unique, v); ++i) unique = fmt::format("{}_{}", stem, i);
+        v.set_name(unique);
+      }
       settings_[key] = v.name();
     };
     name(loss_, "loss");
@@ -135,6 +140,17 @@ class Request {
   }
 
  private:
+  // Whether a pass that looks for the name would find another value: outputs come first.
+  bool means_another(const std::string& name, Value v) const {
+    for (const GraphOutput& o : graph_.outputs())
+      if (o.name == name) return o.value != v;
+    if (Value input = graph_.find_input(name)) return input != v;
+    for (Op& op : graph_)
+      for (size_t i = 0; i < op.num_results(); ++i)
+        if (op.result(i).name() == name && op.result(i) != v) return true;
+    return false;
+  }
+
   // Writes the settings of a rule under `prefix`; its learning rate, if it has one of its own.
   void write(const Optimizer& rule, const std::string& prefix) {
     for (const auto& [name, value] : rule.attrs()) settings_[prefix + name] = value;

@@ -51,6 +51,21 @@ TEST_CASE("train: the loss falls, and the same seed gives the same bits") {
   CHECK(!first.same_bits(run(2)));
 }
 
+TEST_CASE("train: gradients of f16 are those of f32, whatever the loss was scaled by") {
+  data::ByteText text = counting_text();
+  auto norm = [&](const char* dtype, int64_t parts) {
+    train::TrainConfig config = kConfig;
+    config.batch = 4;
+    config.dtype = dtype;
+    config.accumulate = parts;
+    train::GptTrainer trainer(config, on_reference());
+    trainer.init();
+    return trainer.step(text.batch(4, 1, 0), 0, 0.01).grad_norm;
+  };
+  double right = norm("f32", 1);
+  for (int64_t parts : {1, 2}) CHECK(norm("f16", parts) == doctest::Approx(right).epsilon(0.01));
+}
+
 TEST_CASE("train: a run that is told to stop saves what it has") {
   Folder folder;
   train::GptTrainer trainer(kConfig, on_reference());
