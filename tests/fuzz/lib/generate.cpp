@@ -106,8 +106,11 @@ class Builder {
     graph_ = &specimen_.module->add_graph("g");
     const char* targets[] = {"sm_90a", "sm_90a", "sm_90a", "host", "sm_80", "sm_120"};
     specimen_.module->target = *Target::named(targets[rng_.below(6)]);
-    const std::vector<int64_t> all = {1,  2,  3,  4,  5,  6,  7,  8,  9,   12,  15,  16,
-                                      17, 31, 32, 33, 40, 63, 64, 65, 100, 129, 257, 300};
+    std::vector<int64_t> all = {1,  2,  3,  4,  5,  6,  7,  8,  9,   12,  15,  16,
+                                17, 31, 32, 33, 40, 63, 64, 65, 100, 129, 257, 300};
+    // Rows of many strips, where values may be so large.
+    for (int64_t e : {513, 1000, 1025, 2048, 4099})
+      if (2 * e <= options.most_elements) all.push_back(e);
     for (int i = 0; i < 3; ++i) extents_.push_back(rng_.pick(all));
     extents_.push_back(rng_.between(1, 5));
     if (rng_.chance(0.06)) extents_.push_back(0);
@@ -134,6 +137,7 @@ class Builder {
       add_gradients();
       if (rng_.chance(0.12)) add_gradients();
     }
+    if (rng_.chance(0.15)) add_tangents();
     prune();
     return is_stable();
   }
@@ -522,6 +526,28 @@ class Builder {
       } catch (const Error&) {
       }
       if (rng_.chance(0.5)) break;
+    }
+  }
+
+  // Appends the derivative of an output along some inputs, by forward mode.
+  void add_tangents() {
+    std::vector<Value> of, wrt, along;
+    for (const GraphOutput& o : graph_->outputs())
+      if (is_float(o.value.dtype()) && (of.empty() || rng_.chance(0.3))) of.push_back(o.value);
+    for (Value v : graph_->inputs())
+      if (is_float(v.dtype()) && (wrt.empty() || rng_.chance(0.5))) wrt.push_back(v);
+    if (of.empty() || wrt.empty()) return;
+    for (Value v : wrt) {
+      std::string name = fmt::format("t{}", graph_->inputs().size());
+      specimen_.fillings[name] = {rng_.below(97), 0, false};
+      along.push_back(graph_->add_input(name, v.type()));
+    }
+    try {
+      for (Value t : tangents(*graph_, of, wrt, along))
+        if (t.op() != nullptr && t.op()->def().kind != OpKind::Source && !graph_->is_output(t))
+          graph_->add_output(fmt::format("y{}", graph_->outputs().size()), t);
+    } catch (const Error&) {
+      // An op without a derivative.
     }
   }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Random well-typed graphs, gradients included, drawn from the registry: no op is named. An op
-// takes part through its samples, its type rule and its kind, so a new one does so by itself.
+// Random well-typed graphs, with gradients and tangents, drawn from the registry: no op is named.
+// An op takes part through its samples, its type rule and its kind, so a new one does so by itself.
 //
 // While a graph grows, each op is run on the reference, in f64 and in its own types. An op that
 // leaves the finite numbers, or a decent range, is not taken. Nor is one that jumps between nearly

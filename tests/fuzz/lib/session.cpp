@@ -1,4 +1,3 @@
-#include <sinter/tests/fuzz/lib/generate.h>
 #include <sinter/tests/fuzz/lib/session.h>
 #include <sinter/tests/fuzz/lib/shrink.h>
 
@@ -49,7 +48,7 @@ FuzzResult run_fuzz(const FuzzOptions& options) {
     uint64_t seed = options.first_seed + static_cast<uint64_t>(i);
     Specimen specimen;
     try {
-      specimen = generate(seed);
+      specimen = generate(seed, options.generator);
     } catch (const std::exception& e) {
       fail(fmt::format("seed {}: {}", seed, e.what()));
       continue;

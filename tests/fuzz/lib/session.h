@@ -2,6 +2,7 @@
 // Many random graphs on one device, with what came of them.
 
 #include <sinter/tests/fuzz/lib/compare.h>
+#include <sinter/tests/fuzz/lib/generate.h>
 
 #include <filesystem>
 
@@ -13,6 +14,7 @@ struct FuzzOptions {
   DeviceKind device = DeviceKind::Interpreter;
   int64_t batch = 50;  // graphs to a module where a compiler is called
   int64_t most_failures = 10;
+  GeneratorOptions generator;
   std::filesystem::path folder = "fuzz";
   std::function<void(const std::string&)> progress;  // failures as they are found
 };

@@ -1,8 +1,9 @@
-// Compares random graphs: `fuzz --count 2000 --seed 1 --device interpreter|cpu|cuda|reference`.
+// Compares random graphs: `fuzz --count 2000 --seed 1 --device interpreter|cpu|cuda`.
 //
 // interpreter: every pass setting, bits equal, and the f64 reference. cpu and cuda: the f64
-// reference, --batch graphs to a module. Exit status 1 when something failed; each failure is
-// shrunk to a .sir file below --out.
+// reference, --batch graphs to a module. A seed names a graph together with --most-ops and
+// --most-elements, and with the ops of the registry. Exit status 1 when something failed; each
+// failure is shrunk to a .sir file below --out.
 
 #include <sinter/tests/fuzz/lib/generate.h>
 #include <sinter/tests/fuzz/lib/session.h>
@@ -24,6 +25,8 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.first_seed, "the seed of the first graph; the rest count on");
   app.add_option("--device", device, "interpreter, cpu or cuda");
   app.add_option("--batch", options.batch, "graphs to a module on cpu and cuda");
+  app.add_option("--most-ops", options.generator.most_ops, "ops of a graph before its gradients");
+  app.add_option("--most-elements", options.generator.most_elements, "elements of a value");
   app.add_option("--out", options.folder, "where failing graphs are written");
   app.add_option("--most-failures", options.most_failures, "stops after so many");
   app.add_flag("--ops", ops, "prints how often each op took part");
