@@ -88,13 +88,18 @@ const OpRegistry& OpRegistry::get() {
     auto* r = new OpRegistry;
     register_source(*r);
     register_arithmetic(*r);
+    register_elementary(*r);
+    register_bitwise(*r);
     register_activation(*r);
     register_view(*r);
     register_shape(*r);
     register_reduce(*r);
+    register_prefix(*r);
+    register_statistics(*r);
     register_contract(*r);
     register_embedding(*r);
     register_normalization(*r);
+    register_channel_norm(*r);
     register_attention(*r);
     register_loss(*r);
     register_random(*r);

@@ -11,6 +11,8 @@ bool in_domain(DType type, Domain domain) {
   switch (domain) {
     case Domain::Float:
       return is_float(type);
+    case Domain::Integer:
+      return !is_float(type) && type != DType::Bool;
     case Domain::Numeric:
       return type != DType::Bool;
     case Domain::Bool:
@@ -25,6 +27,8 @@ std::string_view domain_text(Domain domain) {
   switch (domain) {
     case Domain::Float:
       return "a float type";
+    case Domain::Integer:
+      return "an integer type";
     case Domain::Numeric:
       return "a float or integer type";
     case Domain::Bool:
@@ -245,7 +249,8 @@ std::vector<Value> PointwiseBuilder::generic_jvp(const JvpContext& c) const {
 std::vector<Sample> PointwiseBuilder::make_samples() const {
   std::vector<Sample> out;
   std::vector<DType> types;
-  for (DType t : {DType::F32, DType::BF16, DType::F64, DType::I32, DType::I64, DType::Bool})
+  for (DType t :
+       {DType::F32, DType::BF16, DType::F64, DType::I32, DType::I64, DType::U32, DType::Bool})
     if (in_domain(t, domain_)) types.push_back(t);
   std::vector<AttrMap> trials = sample_attrs_;
   if (trials.empty()) trials.push_back({});

@@ -15,7 +15,7 @@
 
 namespace sinter {
 
-enum class Domain : uint8_t { Float, Numeric, Bool, Any };
+enum class Domain : uint8_t { Float, Integer, Numeric, Bool, Any };
 
 using PointwiseArgs = std::span<const Expr>;
 

@@ -246,11 +246,17 @@ Expr abs(Expr a) {
 Expr exp(Expr a) {
   return unary(Fn::Exp, a);
 }
+Expr exp2(Expr a) {
+  return unary(Fn::Exp2, a);
+}
 Expr expm1(Expr a) {
   return unary(Fn::Expm1, a);
 }
 Expr log(Expr a) {
   return unary(Fn::Log, a);
+}
+Expr log2(Expr a) {
+  return unary(Fn::Log2, a);
 }
 Expr log1p(Expr a) {
   return unary(Fn::Log1p, a);
@@ -261,20 +267,59 @@ Expr sqrt(Expr a) {
 Expr rsqrt(Expr a) {
   return unary(Fn::Rsqrt, a);
 }
+Expr cbrt(Expr a) {
+  return unary(Fn::Cbrt, a);
+}
 Expr sin(Expr a) {
   return unary(Fn::Sin, a);
 }
 Expr cos(Expr a) {
   return unary(Fn::Cos, a);
 }
+Expr tan(Expr a) {
+  return unary(Fn::Tan, a);
+}
+Expr sinh(Expr a) {
+  return unary(Fn::Sinh, a);
+}
+Expr cosh(Expr a) {
+  return unary(Fn::Cosh, a);
+}
 Expr tanh(Expr a) {
   return unary(Fn::Tanh, a);
+}
+Expr asin(Expr a) {
+  return unary(Fn::Asin, a);
+}
+Expr acos(Expr a) {
+  return unary(Fn::Acos, a);
+}
+Expr atan(Expr a) {
+  return unary(Fn::Atan, a);
 }
 Expr erf(Expr a) {
   return unary(Fn::Erf, a);
 }
+Expr erfc(Expr a) {
+  return unary(Fn::Erfc, a);
+}
+Expr erfc_inv(Expr a) {
+  return unary(Fn::ErfcInv, a);
+}
+Expr norm_cdf(Expr a) {
+  return unary(Fn::NormCdf, a);
+}
 Expr floor(Expr a) {
   return unary(Fn::Floor, a);
+}
+Expr ceil(Expr a) {
+  return unary(Fn::Ceil, a);
+}
+Expr round(Expr a) {
+  return unary(Fn::Round, a);
+}
+Expr trunc(Expr a) {
+  return unary(Fn::Trunc, a);
 }
 Expr max(ExprArg a, ExprArg b) {
   return binary(Fn::Max, a, b);
@@ -284,6 +329,15 @@ Expr min(ExprArg a, ExprArg b) {
 }
 Expr pow(ExprArg a, ExprArg b) {
   return binary(Fn::Pow, a, b);
+}
+Expr atan2(ExprArg a, ExprArg b) {
+  return binary(Fn::Atan2, a, b);
+}
+Expr hypot(ExprArg a, ExprArg b) {
+  return binary(Fn::Hypot, a, b);
+}
+Expr rem(ExprArg a, ExprArg b) {
+  return binary(Fn::Rem, a, b);
 }
 
 Expr fma(Expr a, ExprArg b, ExprArg c) {

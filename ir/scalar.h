@@ -35,17 +35,41 @@ enum class Fn : uint8_t {
   Min,
   Pow,
   Fma,
+  Rem,  // with the sign of the divisor
   Exp,
+  Exp2,
   Expm1,
   Log,
+  Log2,
   Log1p,
   Sqrt,
   Rsqrt,
+  Cbrt,
+  Hypot,
   Sin,
   Cos,
+  Tan,
+  Sinh,
+  Cosh,
   Tanh,
+  Asin,
+  Acos,
+  Atan,
+  Atan2,
   Erf,
+  Erfc,
+  ErfcInv,
+  NormCdf,  // the normal distribution's, erfc(-x / sqrt(2)) / 2
   Floor,
+  Ceil,
+  Round,  // ties to even
+  Trunc,
+  BitAnd,
+  BitOr,
+  BitXor,
+  BitNot,
+  Shl,
+  Shr,
   Eq,
   Ne,
   Lt,
@@ -147,19 +171,37 @@ Expr operator||(Expr a, Expr b);
 Expr operator!(Expr a);
 Expr abs(Expr a);
 Expr exp(Expr a);
+Expr exp2(Expr a);
 Expr expm1(Expr a);
 Expr log(Expr a);
+Expr log2(Expr a);
 Expr log1p(Expr a);
 Expr sqrt(Expr a);
 Expr rsqrt(Expr a);
+Expr cbrt(Expr a);
 Expr sin(Expr a);
 Expr cos(Expr a);
+Expr tan(Expr a);
+Expr sinh(Expr a);
+Expr cosh(Expr a);
 Expr tanh(Expr a);
+Expr asin(Expr a);
+Expr acos(Expr a);
+Expr atan(Expr a);
 Expr erf(Expr a);
+Expr erfc(Expr a);
+Expr erfc_inv(Expr a);
+Expr norm_cdf(Expr a);
 Expr floor(Expr a);
+Expr ceil(Expr a);
+Expr round(Expr a);
+Expr trunc(Expr a);
 Expr max(ExprArg a, ExprArg b);
 Expr min(ExprArg a, ExprArg b);
 Expr pow(ExprArg a, ExprArg b);
+Expr atan2(ExprArg y, ExprArg x);
+Expr hypot(ExprArg a, ExprArg b);
+Expr rem(ExprArg a, ExprArg b);
 Expr fma(Expr a, ExprArg b, ExprArg c);
 // b where c holds, else the other; only the chosen side's value and slope count.
 Expr select(Expr c, ExprArg a, ExprArg b);

@@ -164,8 +164,8 @@ Op* split(Op& op, const Target& target, PassContext& context) {
   Value x = op.operand(0);
   DType stored = x.dtype();
   Fn combine = combine_of(op);
-  // Sums of bf16 are kept in f32 and rounded once: so are the parts of one.
-  if (combine == Fn::Add) x = cast(x, compute_type(stored));
+  // Sums and products of bf16 are kept in f32 and rounded once: so are the parts of one.
+  if (combine == Fn::Add || combine == Fn::Mul) x = cast(x, compute_type(stored));
   Shape merged, apart;
   std::vector<int64_t> first_axes, second_axes;
   for (size_t i = 0; i < shape.runs.size(); ++i) {

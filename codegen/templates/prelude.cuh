@@ -339,6 +339,119 @@ SN_FN float sn_floor(float x) {
 SN_FN double sn_floor(double x) {
   return floor(x);
 }
+SN_FN float sn_exp2(float x) {
+  return exp2f(x);
+}
+SN_FN double sn_exp2(double x) {
+  return exp2(x);
+}
+SN_FN float sn_log2(float x) {
+  return log2f(x);
+}
+SN_FN double sn_log2(double x) {
+  return log2(x);
+}
+SN_FN float sn_cbrt(float x) {
+  return cbrtf(x);
+}
+SN_FN double sn_cbrt(double x) {
+  return cbrt(x);
+}
+SN_FN float sn_hypot(float x, float y) {
+  return hypotf(x, y);
+}
+SN_FN double sn_hypot(double x, double y) {
+  return hypot(x, y);
+}
+SN_FN float sn_tan(float x) {
+  return tanf(x);
+}
+SN_FN double sn_tan(double x) {
+  return tan(x);
+}
+SN_FN float sn_sinh(float x) {
+  return sinhf(x);
+}
+SN_FN double sn_sinh(double x) {
+  return sinh(x);
+}
+SN_FN float sn_cosh(float x) {
+  return coshf(x);
+}
+SN_FN double sn_cosh(double x) {
+  return cosh(x);
+}
+SN_FN float sn_asin(float x) {
+  return asinf(x);
+}
+SN_FN double sn_asin(double x) {
+  return asin(x);
+}
+SN_FN float sn_acos(float x) {
+  return acosf(x);
+}
+SN_FN double sn_acos(double x) {
+  return acos(x);
+}
+SN_FN float sn_atan(float x) {
+  return atanf(x);
+}
+SN_FN double sn_atan(double x) {
+  return atan(x);
+}
+SN_FN float sn_atan2(float y, float x) {
+  return atan2f(y, x);
+}
+SN_FN double sn_atan2(double y, double x) {
+  return atan2(y, x);
+}
+SN_FN float sn_erfc(float x) {
+  return erfcf(x);
+}
+SN_FN double sn_erfc(double x) {
+  return erfc(x);
+}
+SN_FN float sn_erfc_inv(float x) {
+  return erfcinvf(x);
+}
+SN_FN double sn_erfc_inv(double x) {
+  return erfcinv(x);
+}
+SN_FN float sn_norm_cdf(float x) {
+  return normcdff(x);
+}
+SN_FN double sn_norm_cdf(double x) {
+  return normcdf(x);
+}
+SN_FN float sn_ceil(float x) {
+  return ceilf(x);
+}
+SN_FN double sn_ceil(double x) {
+  return ceil(x);
+}
+SN_FN float sn_round(float x) {
+  return rintf(x);
+}
+SN_FN double sn_round(double x) {
+  return rint(x);
+}
+SN_FN float sn_trunc(float x) {
+  return truncf(x);
+}
+SN_FN double sn_trunc(double x) {
+  return trunc(x);
+}
+// A remainder moved into the divisor's sign.
+template <typename T>
+SN_FN T sn_floored(T r, T y) {
+  return r == 0 ? copysign(r, y) : ((r < 0) != (y < 0) ? r + y : r);
+}
+SN_FN float sn_rem(float x, float y) {
+  return sn_floored(fmodf(x, y), y);
+}
+SN_FN double sn_rem(double x, double y) {
+  return sn_floored(fmod(x, y), y);
+}
 SN_FN float sn_fma(float a, float b, float c) {
   return __fmaf_rn(a, b, c);
 }

@@ -59,6 +59,66 @@ SN_FN int64_t sn_abs(int64_t x) {
 SN_FN uint32_t sn_abs(uint32_t x) {
   return x;
 }
+// Bits that a shift pushes out, or that it would take from nowhere, are lost.
+SN_FN int32_t sn_shl(int32_t a, int32_t b) {
+  return (uint32_t)b < 32u ? (int32_t)((uint32_t)a << b) : 0;
+}
+SN_FN int64_t sn_shl(int64_t a, int64_t b) {
+  return (uint64_t)b < 64u ? (int64_t)((uint64_t)a << b) : 0;
+}
+SN_FN uint32_t sn_shl(uint32_t a, uint32_t b) {
+  return b < 32u ? a << b : 0u;
+}
+SN_FN int32_t sn_shr(int32_t a, int32_t b) {
+  return a >> ((uint32_t)b < 32u ? b : 31);
+}
+SN_FN int64_t sn_shr(int64_t a, int64_t b) {
+  return a >> ((uint64_t)b < 64u ? b : 63);
+}
+SN_FN uint32_t sn_shr(uint32_t a, uint32_t b) {
+  return b < 32u ? a >> b : 0u;
+}
+SN_FN int32_t sn_bit_and(int32_t a, int32_t b) {
+  return a & b;
+}
+SN_FN int64_t sn_bit_and(int64_t a, int64_t b) {
+  return a & b;
+}
+SN_FN int32_t sn_bit_or(int32_t a, int32_t b) {
+  return a | b;
+}
+SN_FN int64_t sn_bit_or(int64_t a, int64_t b) {
+  return a | b;
+}
+SN_FN int32_t sn_bit_xor(int32_t a, int32_t b) {
+  return a ^ b;
+}
+SN_FN int64_t sn_bit_xor(int64_t a, int64_t b) {
+  return a ^ b;
+}
+SN_FN int32_t sn_bit_not(int32_t a) {
+  return ~a;
+}
+SN_FN int64_t sn_bit_not(int64_t a) {
+  return ~a;
+}
+// With the sign of the divisor; 0 where that is 0. (The smallest number by -1 has no quotient.)
+template <typename T>
+SN_FN T sn_rem_signed(T a, T b) {
+  const T divisor = (b == 0) | (b == -1) ? 1 : b;
+  const T r = a % divisor;
+  return r != 0 && (r < 0) != (divisor < 0) ? r + divisor : r;
+}
+SN_FN int32_t sn_rem(int32_t a, int32_t b) {
+  return sn_rem_signed(a, b);
+}
+SN_FN int64_t sn_rem(int64_t a, int64_t b) {
+  return sn_rem_signed(a, b);
+}
+SN_FN uint32_t sn_rem(uint32_t a, uint32_t b) {
+  return b == 0u ? 0u : a % b;
+}
+
 // NaN on either side survives.
 template <typename T>
 SN_FN T sn_max(T a, T b) {

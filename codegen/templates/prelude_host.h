@@ -176,6 +176,72 @@ SN_FN double sn_tanh(double x) {
 SN_FN double sn_erf(double x) {
   return __builtin_erf(x);
 }
+SN_FN double sn_exp2(double x) {
+  return __builtin_exp2(x);
+}
+SN_FN double sn_log2(double x) {
+  return __builtin_log2(x);
+}
+SN_FN double sn_cbrt(double x) {
+  return __builtin_cbrt(x);
+}
+SN_FN double sn_tan(double x) {
+  return __builtin_tan(x);
+}
+SN_FN double sn_sinh(double x) {
+  return __builtin_sinh(x);
+}
+SN_FN double sn_cosh(double x) {
+  return __builtin_cosh(x);
+}
+SN_FN double sn_asin(double x) {
+  return __builtin_asin(x);
+}
+SN_FN double sn_acos(double x) {
+  return __builtin_acos(x);
+}
+SN_FN double sn_atan(double x) {
+  return __builtin_atan(x);
+}
+SN_FN double sn_erfc(double x) {
+  return __builtin_erfc(x);
+}
+SN_FN double sn_norm_cdf(double x) {
+  return 0.5 * __builtin_erfc(-0x1.6a09e667f3bcdp-1 * x);
+}
+SN_FN double sn_hypot(double x, double y) {
+  return __builtin_hypot(x, y);
+}
+SN_FN double sn_atan2(double y, double x) {
+  return __builtin_atan2(y, x);
+}
+SN_FN double sn_ceil(double x) {
+  return __builtin_ceil(x);
+}
+SN_FN float sn_ceil(float x) {
+  return __builtin_ceilf(x);
+}
+SN_FN double sn_round(double x) {
+  return __builtin_rint(x);
+}
+SN_FN float sn_round(float x) {
+  return __builtin_rintf(x);
+}
+SN_FN double sn_trunc(double x) {
+  return __builtin_trunc(x);
+}
+SN_FN float sn_trunc(float x) {
+  return __builtin_truncf(x);
+}
+// The remainder with the divisor's sign.
+SN_FN double sn_rem(double x, double y) {
+  const double r = __builtin_fmod(x, y);
+  return r == 0 ? __builtin_copysign(r, y) : ((r < 0) != (y < 0) ? r + y : r);
+}
+SN_FN float sn_rem(float x, float y) {
+  const float r = __builtin_fmodf(x, y);
+  return r == 0 ? __builtin_copysignf(r, y) : ((r < 0) != (y < 0) ? r + y : r);
+}
 SN_FN double sn_pow(double x, double y) {
   return __builtin_pow(x, y);
 }
@@ -260,6 +326,21 @@ SN_FN float sn_tanh(float x) {
   return __builtin_copysignf((float)(t / (t + 2.0)), x);
 }
 
+SN_FN float sn_exp2(float x) {
+  const sn_exp_parts e = sn_exp_reduce(sn_clamp(x, -160.0, 140.0) * 0x1.62e42fefa39efp-1);
+  return (float)(e.scale * e.fraction + e.scale);
+}
+SN_FN float sn_sinh(float x) {
+  const sn_exp_parts e = sn_exp_reduce(sn_clamp(__builtin_fabs((double)x), 0.0, 100.0));
+  const double t = e.scale * e.fraction + (e.scale - 1.0);
+  return __builtin_copysignf((float)(0.5 * (t + t / (t + 1.0))), x);
+}
+SN_FN float sn_cosh(float x) {
+  const sn_exp_parts e = sn_exp_reduce(sn_clamp(__builtin_fabs((double)x), 0.0, 100.0));
+  const double t = e.scale * e.fraction + e.scale;
+  return (float)(0.5 * (t + 1.0 / t));
+}
+
 // ln u for finite u > 0 that is normal; `near` is u - 1, exact where u is between sqrt(1/2) and
 // sqrt(2).
 SN_FN double sn_log_core(double u, double near) {
@@ -298,6 +379,11 @@ SN_FN float sn_log1p(float x) {
   return x == 0.0f ? x : value;
 }
 
+SN_FN float sn_log2(float x) {
+  const double u = x;
+  return sn_log_ends((float)(sn_log_core(u, u - 1.0) * 0x1.71547652b82fep+0), u);
+}
+
 SN_FN float sn_erf(float x) {
   const double a = __builtin_fabs((double)x), q = a * a;
   double near = -0x1.5233c909156e6p-17;
@@ -322,6 +408,33 @@ SN_FN float sn_erf(float x) {
   const sn_exp_parts e = sn_exp_reduce(far);
   const double value = a < 0.94 ? a * near : 1.0 - (e.scale * e.fraction + e.scale);
   return __builtin_copysignf((float)value, x);
+}
+
+// (1 + 2a) exp(a*a) erfc(a) is smooth in (a - 3) / (a + 3). From 15 on erfc is 0 in float.
+SN_FN double sn_erfc_core(double x) {
+  const double a = sn_clamp(__builtin_fabs(x), 0.0, 15.0), v = (a - 3.0) / (a + 3.0);
+  double p = 0x1.da33ab68688f1p-16;
+  p = p * v + 0x1.d9376961b8870p-14;
+  p = p * v - 0x1.1d3d504bb56fap-13;
+  p = p * v - 0x1.9a7065ac37d5cp-11;
+  p = p * v + 0x1.f31282bdb452ep-10;
+  p = p * v + 0x1.4c12b7d1c4464p-9;
+  p = p * v - 0x1.8583278d03b12p-6;
+  p = p * v + 0x1.17c8fdd5d4808p-4;
+  p = p * v - 0x1.e88b1feead48dp-4;
+  p = p * v + 0x1.098374f0322d7p-3;
+  p = p * v - 0x1.85a16408950e6p-5;
+  p = p * v - 0x1.15c085187b4bbp-3;
+  p = p * v + 0x1.40c522d852550p+0;
+  const sn_exp_parts e = sn_exp_reduce(-(a * a));
+  const double tail = (e.scale * e.fraction + e.scale) * p / (1.0 + 2.0 * a);
+  return x < 0.0 ? 2.0 - tail : tail;
+}
+SN_FN float sn_erfc(float x) {
+  return (float)sn_erfc_core(x);
+}
+SN_FN float sn_norm_cdf(float x) {
+  return (float)(0.5 * sn_erfc_core(-0x1.6a09e667f3bcdp-1 * (double)x));
 }
 
 SN_FN float sn_sin_cos(float x, uint64_t quarter) {
@@ -352,6 +465,102 @@ SN_FN float sn_sin(float x) {
 }
 SN_FN float sn_cos(float x) {
   return sn_sin_cos(x, 1);
+}
+
+SN_FN float sn_tan(float x) {
+  const double z = x;
+  const double t = z * 0x1.45f306dc9c883p-1 + 0x1.8p52;
+  const double k = t - 0x1.8p52;
+  const double far = (z - k * 0x1.921fb544p+0) - k * 0x1.0b4611a626331p-34;
+  const double r = sn_clamp(far, -0.8, 0.8), q = r * r;
+  double s = -1.0 / 39916800;
+  s = s * q + 1.0 / 362880;
+  s = s * q - 1.0 / 5040;
+  s = s * q + 1.0 / 120;
+  s = s * q - 1.0 / 6;
+  const double sine = r * (1.0 + q * s);
+  double c = 1.0 / 479001600;
+  c = c * q - 1.0 / 3628800;
+  c = c * q + 1.0 / 40320;
+  c = c * q - 1.0 / 720;
+  c = c * q + 1.0 / 24;
+  c = c * q - 0.5;
+  const double cosine = 1.0 + q * c;
+  return (float)((f64_bits(t) & 1u) != 0 ? -cosine / sine : sine / cosine);
+}
+
+// Rarely in a loop that matters: the system's functions of doubles, rounded once.
+SN_FN float sn_cbrt(float x) {
+  return (float)__builtin_cbrt((double)x);
+}
+SN_FN float sn_asin(float x) {
+  return (float)__builtin_asin((double)x);
+}
+SN_FN float sn_acos(float x) {
+  return (float)__builtin_acos((double)x);
+}
+SN_FN float sn_atan(float x) {
+  return (float)__builtin_atan((double)x);
+}
+SN_FN float sn_atan2(float y, float x) {
+  return (float)__builtin_atan2((double)y, (double)x);
+}
+SN_FN float sn_hypot(float x, float y) {
+  const double a = x, b = y;
+  const bool infinite = (__builtin_fabs(a) > 0x1p1000) | (__builtin_fabs(b) > 0x1p1000);
+  return infinite ? __builtin_inff() : (float)__builtin_sqrt(a * a + b * b);
+}
+
+// The inverse of erfc. Around 1 by a polynomial in ln(q (2 - q)), in the tails in sqrt(-ln q).
+SN_FN double sn_erfc_inv_start(double q) {
+  const double s = q > 1.0 ? 2.0 - q : q, near = 1.0 - s;
+  const double w = -sn_log_core(s * (1.0 + near), -(near * near));
+  const double v = w * (1.0 / 3.0) - 1.0;
+  double p = -0x1.08e54df7121b9p-17;
+  p = p * v + 0x1.0c4513e12ce5ap-18;
+  p = p * v + 0x1.0a8e576c2bb87p-14;
+  p = p * v - 0x1.ee717b6c05300p-14;
+  p = p * v - 0x1.432bcdb603430p-13;
+  p = p * v + 0x1.0379e96d4e111p-10;
+  p = p * v - 0x1.4e2735d4baf32p-10;
+  p = p * v - 0x1.953bb4674581cp-9;
+  p = p * v + 0x1.02de14496fe36p-6;
+  p = p * v - 0x1.71e5997c1f437p-6;
+  p = p * v - 0x1.a70fadfc3fbe8p-5;
+  p = p * v + 0x1.7324f0aa91dd5p-1;
+  p = p * v + 0x1.9fa072ed72dbbp+0;
+  const double r = __builtin_sqrt(-sn_log_core(s, s - 1.0));
+  const double u = (r - 6.375) * 0x1.0842108421084p-2;
+  double t = -0x1.bdad07b628eecp-14;
+  t = t * u + 0x1.764459a3f59aep-13;
+  t = t * u + 0x1.0f62775a241a2p-13;
+  t = t * u - 0x1.e5af762e567e6p-13;
+  t = t * u - 0x1.26e0a8073ee45p-12;
+  t = t * u + 0x1.d1c66f56a77f5p-12;
+  t = t * u - 0x1.9e90d9a79187bp-14;
+  t = t * u + 0x1.0e4a5deb7a0f1p-15;
+  t = t * u - 0x1.34dc4e44979f2p-14;
+  t = t * u - 0x1.7c585f5aa8e96p-12;
+  t = t * u + 0x1.abb316643e538p-10;
+  t = t * u - 0x1.306d6ae6e69a4p-8;
+  t = t * u + 0x1.80d5d7f066fbep-7;
+  t = t * u - 0x1.d292fdd0358bbp-6;
+  t = t * u + 0x1.f8eedbe4d7ff3p+1;
+  t = t * u + 0x1.8bbbe2a5c3b96p+2;
+  const double inside = w <= 6.0 ? near * p : t;
+  const double x = s == 0.0 ? __builtin_inf() : s > 0.0 ? inside : __builtin_nan("");
+  return q > 1.0 ? -x : x;
+}
+SN_FN float sn_erfc_inv(float q) {
+  return (float)sn_erfc_inv_start(q);
+}
+// With a step of Halley's method, which triples the digits.
+SN_FN double sn_erfc_inv(double q) {
+  const double s = q > 1.0 ? 2.0 - q : q, x = sn_erfc_inv_start(s);
+  const double error = x < 0.5 ? __builtin_erf(x) - (1.0 - s) : s - __builtin_erfc(x);
+  const double step = error / (0x1.20dd750429b6dp+0 * __builtin_exp(-(x * x)));
+  const double y = (s > 0.0) & (x > 0.0) ? x - step / (1.0 + x * step) : x;
+  return q > 1.0 ? -y : y;
 }
 
 SN_FN float sn_pow(float x, float y) {

@@ -31,7 +31,6 @@ Expr sigmoid_slope(Expr x) {
   return e / (d * d);
 }
 
-constexpr double kSqrtHalf = 0.70710678118654752440;
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
 constexpr double kCubic = 0.044715;
 
@@ -42,7 +41,7 @@ Expr gelu_inner(Expr x) {
 
 Expr gelu_of(Expr x, const GeluAttrs& a) {
   if (a.approximate == "tanh") return x * sigmoid_of(gelu_inner(x));
-  return 0.5 * x * (1.0 + erf(x * kSqrtHalf));
+  return x * norm_cdf(x);
 }
 
 Expr gelu_slope(Expr x, const GeluAttrs& a) {
@@ -53,7 +52,7 @@ Expr gelu_slope(Expr x, const GeluAttrs& a) {
     return sigmoid_of(gelu_inner(x)) + c * sigmoid_slope(gelu_inner(c)) * inner;
   }
   Expr density = 0.5 * kSqrtTwoOverPi * exp(-0.5 * (x * x));
-  return 0.5 * (1.0 + erf(x * kSqrtHalf)) + x * density;
+  return norm_cdf(x) + x * density;
 }
 
 std::optional<std::string> check_gelu(const void* attrs) {
@@ -66,6 +65,142 @@ std::optional<std::string> check_gelu(const void* attrs) {
 template <typename F>
 PointwiseBuilder::Partial slope(F f) {
   return [f](PointwiseArgs x, Expr, const void*) { return f(x[0]); };
+}
+
+// tanh(softplus(x)) is n / (n + 2) with n = exp(x) (exp(x) + 2): from exp(-|x|) on either side.
+struct MishParts {
+  Expr e, top, bottom;  // exp(-|x|), n and n + 2 up to a common factor
+};
+MishParts mish_parts(Expr x) {
+  Expr e = decay(x);
+  Expr up = 1.0 + 2.0 * e, down = e * (e + 2.0);
+  return {e, select(x >= 0.0, up, down), select(x >= 0.0, up + 2.0 * (e * e), down + 2.0)};
+}
+Expr mish_of(Expr x) {
+  MishParts m = mish_parts(x);
+  return x * (m.top / m.bottom);
+}
+Expr mish_slope(Expr x) {
+  MishParts m = mish_parts(x);
+  // sech(softplus(x))^2 sigmoid(x), likewise.
+  Expr rest = 4.0 * (m.e * (1.0 + m.e)) * select(x >= 0.0, m.e, one(x));
+  return m.top / m.bottom + x * (rest / (m.bottom * m.bottom));
+}
+
+// min(max(x, low), high), and its slope: 1 strictly inside.
+Expr between(Expr x, double low, double high) {
+  return min(max(x, low), high);
+}
+Expr inside(Expr x, double low, double high) {
+  return select(x > low && x < high, one(x), 0.0);
+}
+
+constexpr double kSeluAlpha = 1.6732632423543772848;
+constexpr double kSeluScale = 1.0507009873554804934;
+
+std::optional<std::string> check_hardtanh(const void* attrs) {
+  const auto& a = *static_cast<const HardtanhAttrs*>(attrs);
+  if (a.min <= a.max) return std::nullopt;
+  return fmt::format("min {} is not at most max {}", to_string(AttrValue(a.min)),
+                     to_string(AttrValue(a.max)));
+}
+
+void register_smooth(OpRegistry& r) {
+  r.add(pointwise("logsigmoid", "log(sigmoid(x)) = -softplus(-x)", {"x"}, Domain::Float,
+                  [](PointwiseArgs x) { return min(x[0], 0.0) - log1p(decay(x[0])); })
+            .partial(0, slope([](Expr x) { return sigmoid_rest(x); }))
+            .bounded(0)
+            .flops(10)
+            .build());
+  r.add(pointwise("softsign", "x / (1 + |x|) (Turian et al., 2009)", {"x"}, Domain::Float,
+                  [](PointwiseArgs x) { return x[0] / (1.0 + abs(x[0])); })
+            .partial(0, slope([](Expr x) {
+                       Expr d = 1.0 + abs(x);
+                       return 1.0 / (d * d);
+                     }))
+            .bounded(0)
+            .flops(3)
+            .build());
+  r.add(pointwise("mish", "x * tanh(softplus(x)) (Misra, 2019)", {"x"}, Domain::Float,
+                  [](PointwiseArgs x) { return mish_of(x[0]); })
+            .partial(0, slope([](Expr x) { return mish_slope(x); }))
+            .bounded(0)
+            .flops(12)
+            .build());
+  r.add(pointwise_with<EluAttrs>("elu", "x above 0, else alpha (exp(x) - 1) (Clevert et al., 2015)",
+                                 {"x"}, Domain::Float,
+                                 [](PointwiseArgs x, const EluAttrs& a) {
+                                   return select(x[0] > 0.0, x[0], a.alpha * expm1(x[0]));
+                                 })
+            .bounded(0)
+            .flops(7)
+            .sample_range(-2, 2, 0.05)
+            .sample_attrs({})
+            .sample_attrs({{"alpha", 0.3}})
+            .build());
+  r.add(pointwise(
+            "selu", "scale * elu(x) with alpha 1.67326 and scale 1.0507 (Klambauer et al., 2017)",
+            {"x"}, Domain::Float,
+            [](PointwiseArgs x) {
+              return select(x[0] > 0.0, kSeluScale * x[0], (kSeluScale * kSeluAlpha) * expm1(x[0]));
+            })
+            .bounded(0)
+            .flops(8)
+            .sample_range(-2, 2, 0.05)
+            .build());
+}
+
+void register_hard(OpRegistry& r) {
+  r.add(pointwise_with<LeakyReluAttrs>(
+            "leaky_relu", "x above 0, else slope * x (Maas et al., 2013)", {"x"}, Domain::Float,
+            [](PointwiseArgs x, const LeakyReluAttrs& a) {
+              return select(x[0] > 0.0, x[0], a.slope * x[0]);
+            })
+            .bounded(0)
+            .flops(2)
+            .sample_range(-2, 2, 0.05)
+            .sample_attrs({})
+            .sample_attrs({{"slope", 0.2}})
+            .build());
+  r.add(pointwise("relu6", "min(max(x, 0), 6); NaN survives, slope 1 strictly between", {"x"},
+                  Domain::Float, [](PointwiseArgs x) { return between(x[0], 0, 6); })
+            .partial(0, slope([](Expr x) { return inside(x, 0, 6); }))
+            .bounded(0)
+            .flops(2)
+            .sample_range(-8, 8, 0.05)
+            .build());
+  r.add(pointwise_with<HardtanhAttrs>(
+            "hardtanh", "min(max(x, min), max); NaN survives, slope 1 strictly between", {"x"},
+            Domain::Float,
+            [](PointwiseArgs x, const HardtanhAttrs& a) { return between(x[0], a.min, a.max); })
+            .partial(0,
+                     [](PointwiseArgs x, Expr, const void* attrs) {
+                       const auto& a = *static_cast<const HardtanhAttrs*>(attrs);
+                       return inside(x[0], a.min, a.max);
+                     })
+            .bounded(0)
+            .also_check(&check_hardtanh)
+            .flops(2)
+            .sample_attrs({})
+            .sample_attrs({{"min", -0.53}, {"max", 0.77}})
+            .build());
+  r.add(pointwise("hardsigmoid", "min(max(x + 3, 0), 6) / 6 (Howard et al., 2019)", {"x"},
+                  Domain::Float, [](PointwiseArgs x) { return between(x[0] + 3.0, 0, 6) / 6.0; })
+            .partial(0, slope([](Expr x) { return inside(x, -3, 3) / 6.0; }))
+            .bounded(0)
+            .flops(4)
+            .sample_range(-5, 5)
+            .build());
+  r.add(pointwise("hardswish", "x * hardsigmoid(x) (Howard et al., 2019)", {"x"}, Domain::Float,
+                  [](PointwiseArgs x) { return x[0] * (between(x[0] + 3.0, 0, 6) / 6.0); })
+            .partial(0, slope([](Expr x) {
+                       return select(x <= -3.0, 0.0,
+                                     select(x >= 3.0, one(x), x * (1.0 / 3.0) + 0.5));
+                     }))
+            .bounded(0)
+            .flops(5)
+            .sample_range(-5, 5)
+            .build());
 }
 
 }  // namespace
@@ -114,6 +249,8 @@ void register_activation(OpRegistry& r) {
             .sample_attrs({})
             .sample_attrs({{"approximate", std::string("tanh")}})
             .build());
+  register_smooth(r);
+  register_hard(r);
 }
 
 Value relu(Value x, SourceLocation loc) {
@@ -127,6 +264,39 @@ Value silu(Value x, SourceLocation loc) {
 }
 Value softplus(Value x, SourceLocation loc) {
   return detail::build_unary("softplus", x, std::move(loc));
+}
+Value logsigmoid(Value x, SourceLocation loc) {
+  return detail::build_unary("logsigmoid", x, std::move(loc));
+}
+Value softsign(Value x, SourceLocation loc) {
+  return detail::build_unary("softsign", x, std::move(loc));
+}
+Value mish(Value x, SourceLocation loc) {
+  return detail::build_unary("mish", x, std::move(loc));
+}
+Value relu6(Value x, SourceLocation loc) {
+  return detail::build_unary("relu6", x, std::move(loc));
+}
+Value hardsigmoid(Value x, SourceLocation loc) {
+  return detail::build_unary("hardsigmoid", x, std::move(loc));
+}
+Value hardswish(Value x, SourceLocation loc) {
+  return detail::build_unary("hardswish", x, std::move(loc));
+}
+Value selu(Value x, SourceLocation loc) {
+  return detail::build_unary("selu", x, std::move(loc));
+}
+Value hardtanh(Value x, double min, double max, SourceLocation loc) {
+  Graph& graph = detail::graph_of("hardtanh", "x", x, loc);
+  return build_op(graph, "hardtanh", {x}, HardtanhAttrs{min, max}, std::move(loc)).result();
+}
+Value leaky_relu(Value x, double slope, SourceLocation loc) {
+  Graph& graph = detail::graph_of("leaky_relu", "x", x, loc);
+  return build_op(graph, "leaky_relu", {x}, LeakyReluAttrs{slope}, std::move(loc)).result();
+}
+Value elu(Value x, double alpha, SourceLocation loc) {
+  Graph& graph = detail::graph_of("elu", "x", x, loc);
+  return build_op(graph, "elu", {x}, EluAttrs{alpha}, std::move(loc)).result();
 }
 Value gelu(Value x, std::string approximate, SourceLocation loc) {
   Graph& graph = detail::graph_of("gelu", "x", x, loc);

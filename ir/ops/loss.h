@@ -1,5 +1,5 @@
 #pragma once
-// Losses.
+// Losses of class indices. Those of targets like the prediction are in elementwise_loss.h.
 
 #include <sinter/ir/graph.h>
 
@@ -15,9 +15,26 @@ struct CrossEntropy {
 CrossEntropy cross_entropy(Value z, Value t, int64_t ignore_index = -100,
                            std::string reduction = "mean",
                            SourceLocation loc = SourceLocation::here());
+struct CrossEntropyOptions {
+  int64_t ignore_index = -100;
+  std::string reduction = "mean";
+  // The share of each target that is spread over all classes alike (Szegedy et al., 2016).
+  double label_smoothing = 0;
+  // Times the square of the log of the sum of exponentials, added in each valid row (as PaLM).
+  double z_loss = 0;
+  // [V], of each class: weighs the terms of its rows, and the mean divides by the valid targets'
+  // weights in place of their count (0 where those add up to 0).
+  Value weight;
+};
+CrossEntropy cross_entropy(Value z, Value t, CrossEntropyOptions options,
+                           SourceLocation loc = SourceLocation::here());
 // The cotangent of z, given that of the loss.
-Value cross_entropy_backward(Value z, Value t, Value dloss, int64_t ignore_index = -100,
-                             std::string reduction = "mean",
+Value cross_entropy_backward(Value z, Value t, Value dloss, CrossEntropyOptions options,
                              SourceLocation loc = SourceLocation::here());
+
+// -logp[t] of log-probabilities logp [..., V]: the cross-entropy of log_softmax's results, with
+// the same targets, weights and means.
+CrossEntropy nll(Value logp, Value t, int64_t ignore_index = -100, std::string reduction = "mean",
+                 Value weight = {}, SourceLocation loc = SourceLocation::here());
 
 }  // namespace sinter

@@ -1,16 +1,21 @@
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/ops/arithmetic.h>
 #include <sinter/ir/ops/detail/build.h>
+#include <sinter/ir/ops/elementary.h>
 #include <sinter/ir/ops/random.h>
 #include <sinter/ir/ops/registry.h>
 #include <sinter/ir/ops/source.h>
 #include <sinter/ir/philox.h>
+
+#include <cmath>
 
 namespace sinter {
 
 using detail::sample;
 
 namespace {
+
+constexpr double kSqrtHalf = 0.70710678118654752440, kSqrtTwo = 1.41421356237309504880;
 
 constexpr int64_t kSites = int64_t{1} << 32;
 
@@ -165,6 +170,98 @@ struct RandomHalf {
   }
 };
 
+// ---- Made of uniform numbers
+
+Value uniform_at(int64_t site, TensorType type, std::vector<Value> stream, const Op& op) {
+  RandomAttrs attrs{site, {std::move(type)}};
+  return build_op(op.graph(), "random_uniform", std::move(stream), std::move(attrs), op.loc())
+      .result();
+}
+
+struct RandomTruncatedNormal {
+  static constexpr std::string_view name = "random_truncated_normal";
+  static constexpr std::string_view doc =
+      "Normal numbers between `low` and `high` of the annotated float type from seed u32[2], step "
+      "u32[], offset i64[] and `site`: the inverse distribution at the uniform number of the "
+      "element.";
+  static constexpr OperandSpec operands[] = {required("seed"), required("step"),
+                                             required("offset")};
+  static constexpr OpKind kind = OpKind::Composite;
+  using Attrs = TruncatedNormalAttrs;
+  static Inferred infer(const InferContext& c) {
+    const Attrs& a = c.attrs<Attrs>();
+    if (auto refused = check_stream(c, 0, a.site)) return *refused;
+    // Further out the distribution has no mass in f32.
+    if (!(a.low < a.high && a.low >= -12 && a.high <= 12))
+      return c.error("low {} and high {} are not -12 <= low < high <= 12",
+                     to_string(AttrValue(a.low)), to_string(AttrValue(a.high)));
+    if (!is_float(a.type.type.dtype))
+      return c.error("the result {} is not of a float type", a.type.type.str());
+    return std::vector{a.type.type};
+  }
+  static Grads vjp(const VjpContext&) { return Grads(3); }
+  static constexpr auto jvp = Jvp::none;
+  static constexpr auto batch = Batch::unroll;
+  static Cost cost(const Op& op) { return Cost::bytes_moved(op, 60); }
+  static std::vector<Sample> samples() {
+    std::vector<Sample> samples = float_samples();
+    samples[1].attrs.insert({{"low", -0.5}, {"high", 3.0}});
+    samples[2].attrs.insert({{"low", 4.0}, {"high", 6.0}});
+    samples[3].attrs.insert({{"low", -9.0}, {"high", -1.0}});
+    return samples;
+  }
+  static std::vector<Value> expand(const Op& op) {
+    const Attrs& a = op.attrs<Attrs>();
+    TensorType type = a.type.type;
+    type.dtype = compute_type(type.dtype);
+    Value u = uniform_at(a.site, type, {op.operand(0), op.operand(1), op.operand(2)}, op);
+    // By the tail on the side of the shorter one, where it keeps its digits.
+    const bool mirrored = -a.low > a.high;
+    const double near = mirrored ? -a.high : a.low, far = mirrored ? -a.low : a.high;
+    const double first = std::erfc(near * kSqrtHalf), last = std::erfc(far * kSqrtHalf);
+    // Of positive terms: 1 - u is exact.
+    Value x = erfc_inv((1.0 - u) * (first - last) + last) * (mirrored ? -kSqrtTwo : kSqrtTwo);
+    return {cast(clamp(x, a.low, a.high), a.type.type.dtype)};
+  }
+};
+
+struct RandomBernoulli {
+  static constexpr std::string_view name = "random_bernoulli";
+  static constexpr std::string_view doc =
+      "True with probability p (float), element by element, from seed u32[2], step u32[], offset "
+      "i64[] and `site`: where the uniform number of the element is below p.";
+  static constexpr OperandSpec operands[] = {required("p"), required("seed"), required("step"),
+                                             required("offset")};
+  static constexpr OpKind kind = OpKind::Composite;
+  using Attrs = BernoulliAttrs;
+  static constexpr NonDifferentiable vjp{"a draw is a bool"};
+  static constexpr NonDifferentiable jvp = vjp;
+  static constexpr auto batch = Batch::through_expand;
+  static Inferred infer(const InferContext& c) {
+    if (!is_float(c.type(0).dtype)) return c.error("{} is not of a float type", c.describe(0));
+    if (auto refused = check_stream(c, 1, c.attrs<Attrs>().site)) return *refused;
+    return std::vector{TensorType{DType::Bool, c.shape(0)}};
+  }
+  static Cost cost(const Op& op) { return Cost::bytes_moved(op, 20); }
+  static std::vector<Sample> samples() {
+    auto of = [](std::string_view type, int64_t site) {
+      Sample s = sample({type, "u32[2]", "u32[]", "i64[]"}, {{"site", site}});
+      s.integer_high = 1000;
+      s.low = 0, s.high = 1;
+      return s;
+    };
+    return {of("f32[9]", 1), of("f32[3,5]", 2), of("bf16[2,1,6]", 3), of("f32[]", 0),
+            of("f32[0,2]", 4)};
+  }
+  static std::vector<Value> expand(const Op& op) {
+    Value p = op.operand(0);
+    TensorType type{compute_type(p.dtype()), p.shape()};
+    Value u =
+        uniform_at(op.attrs<Attrs>().site, type, {op.operand(1), op.operand(2), op.operand(3)}, op);
+    return {lt(u, cast(p, type.dtype))};
+  }
+};
+
 // ---- dropout
 
 struct Dropout {
@@ -243,6 +340,20 @@ Value random_uniform(Value seed, Value step, Value offset, TensorType type, Sour
 Value random_normal(Value seed, Value step, Value offset, TensorType type, SourceLocation loc) {
   return build_random("random_normal", seed, step, offset, std::move(type), std::move(loc));
 }
+Value random_truncated_normal(Value seed, Value step, Value offset, TensorType type, double low,
+                              double high, SourceLocation loc) {
+  Graph& graph = detail::graph_of("random_truncated_normal", "seed", seed, loc);
+  TruncatedNormalAttrs attrs{low, high, next_site(graph), {std::move(type)}};
+  return build_op(graph, "random_truncated_normal", {seed, step, offset}, std::move(attrs),
+                  std::move(loc))
+      .result();
+}
+Value random_bernoulli(Value p, Value seed, Value step, Value offset, SourceLocation loc) {
+  Graph& graph = detail::graph_of("random_bernoulli", "p", p, loc);
+  BernoulliAttrs attrs{next_site(graph)};
+  return build_op(graph, "random_bernoulli", {p, seed, step, offset}, attrs, std::move(loc))
+      .result();
+}
 Value random_half(Value seed, Value step, Value offset, Shape shape, SourceLocation loc) {
   return build_random("random_half", seed, step, offset, {DType::I32, std::move(shape)},
                       std::move(loc));
@@ -259,6 +370,8 @@ void register_random(OpRegistry& r) {
   r.add<RandomUniform>();
   r.add<RandomNormal>();
   r.add<RandomHalf>();
+  r.add<RandomTruncatedNormal>();
+  r.add<RandomBernoulli>();
   r.add<Dropout>();
 }
 

@@ -2,6 +2,7 @@
 #include <sinter/ir/ops/arithmetic.h>
 #include <sinter/ir/ops/detail/build.h>
 #include <sinter/ir/ops/operand.h>
+#include <sinter/ir/ops/prefix.h>
 #include <sinter/ir/ops/reduce.h>
 #include <sinter/ir/ops/registry.h>
 #include <sinter/ir/ops/source.h>
@@ -38,6 +39,7 @@ Shape reduced_shape(const Shape& shape, const std::vector<int64_t>& axes, bool k
 Fn combine_of(const Op& op) {
   if (op.is("max")) return Fn::Max;
   if (op.is("min")) return Fn::Min;
+  if (op.is("prod")) return Fn::Mul;
   SINTER_CHECK(op.is("sum"), "{} is not a plain reduction", op.name());
   return Fn::Add;
 }
@@ -150,6 +152,11 @@ T combine_two(T a, T b) {
       return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
     else
       return a + b;
+  } else if constexpr (kCombine == Fn::Mul) {
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    else
+      return a * b;
   } else {
     if constexpr (!std::is_integral_v<T>)
       if (a != a || b != b) return a + b;
@@ -248,6 +255,26 @@ std::vector<Value> extremum_jvp(const JvpContext& c) {
   return {reshape(cast(div(total, count), x.dtype()), y.shape())};
 }
 
+// For each element of x the product of the others that are multiplied with it, in the compute type:
+// those before it times those behind it. Nothing is divided, so zeros do no harm.
+Value product_of_others(Value x, const List& axes) {
+  Value wide = cast(x, compute_type(x.dtype()));
+  List order, back(static_cast<size_t>(x.rank()));
+  for (int64_t i = 0; i < x.rank(); ++i)
+    if (!std::binary_search(axes.begin(), axes.end(), i)) order.push_back(i);
+  order.insert(order.end(), axes.begin(), axes.end());
+  for (size_t i = 0; i < order.size(); ++i)
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  Value last = x.rank() > 0 ? permute(wide, order) : wide;
+  int64_t count = 1;
+  for (int64_t axis : axes) count *= x.dim(axis);
+  int64_t rows = count == 0 ? 0 : x.type().elements() / count;
+  Value row = reshape(last, {rows, count});
+  Value others = cumprod(row, 1, false, true) * cumprod(row, 1, true, true);
+  others = reshape(others, last.shape());
+  return x.rank() > 0 ? permute(others, back) : others;
+}
+
 // ---- The ops
 
 struct Sum {
@@ -271,6 +298,39 @@ struct Sum {
   static void evaluate(EvaluateContext& c) { evaluate_reduce<Fn::Add>(c); }
   static BodyNode body(const Op& op, size_t, std::span<const IndexExpr> at, BodyBuilder& b) {
     return reduce_body(Fn::Add, op, at, b);
+  }
+};
+
+struct Prod {
+  static constexpr std::string_view name = "prod";
+  static constexpr std::string_view doc =
+      "The product of x (numeric) over `axes`; bf16 and f16 multiply in f32 and round once, "
+      "integers "
+      "wrap. Its gradient is right with zeros.";
+  static constexpr OperandSpec operands[] = {required("x")};
+  static constexpr OpKind kind = OpKind::Reduce;
+  using Attrs = ReduceAttrs;
+  static Inferred infer(const InferContext& c) { return infer_reduce(c); }
+  static Grads vjp(const VjpContext& c) {
+    Value x = c.operand(0);
+    List axes = reduced_axes(c.attrs<Attrs>(), x.rank());
+    Value dy = unreduce(cast(c.grad(), compute_type(x.dtype())), x.shape(), axes);
+    return {cast(grad_mul(dy, product_of_others(x, axes)), x.dtype())};
+  }
+  static std::vector<Value> jvp(const JvpContext& c) {
+    Value x = c.operand(0);
+    const auto& a = c.attrs<Attrs>();
+    List axes = reduced_axes(a, x.rank());
+    Value dx = cast(c.tangent(), compute_type(x.dtype()));
+    Value terms = grad_mul(dx, product_of_others(x, axes));
+    return {cast(sum(terms, axes, a.keep), x.dtype())};
+  }
+  static constexpr auto batch = Batch::shift_reduced_axes;
+  static Cost cost(const Op& op) { return reduce_cost(op); }
+  static std::vector<Sample> samples() { return reduce_samples(); }
+  static void evaluate(EvaluateContext& c) { evaluate_reduce<Fn::Mul>(c); }
+  static BodyNode body(const Op& op, size_t, std::span<const IndexExpr> at, BodyBuilder& b) {
+    return reduce_body(Fn::Mul, op, at, b);
   }
 };
 
@@ -313,6 +373,9 @@ Value build_reduce(std::string_view op, Value x, List axes, bool keep, SourceLoc
 Value sum(Value x, std::vector<int64_t> axes, bool keep, SourceLocation loc) {
   return build_reduce("sum", x, std::move(axes), keep, std::move(loc));
 }
+Value prod(Value x, std::vector<int64_t> axes, bool keep, SourceLocation loc) {
+  return build_reduce("prod", x, std::move(axes), keep, std::move(loc));
+}
 Value max(Value x, std::vector<int64_t> axes, bool keep, SourceLocation loc) {
   return build_reduce("max", x, std::move(axes), keep, std::move(loc));
 }
@@ -322,6 +385,7 @@ Value min(Value x, std::vector<int64_t> axes, bool keep, SourceLocation loc) {
 
 void register_reduce(OpRegistry& r) {
   r.add<Sum>();
+  r.add<Prod>();
   r.add<Extremum<Fn::Max>>();
   r.add<Extremum<Fn::Min>>();
   register_reduce_composites(r);

@@ -27,7 +27,7 @@ struct ReduceAttrs {
 std::vector<int64_t> reduced_axes(const ReduceAttrs& attrs, int64_t rank);
 // `shape` with `axes` (sorted) removed, or set to 1.
 Shape reduced_shape(const Shape& shape, const std::vector<int64_t>& axes, bool keep);
-// With what a sum, max or min folds its elements.
+// With what a sum, prod, max or min folds its elements.
 Fn combine_of(const Op& op);
 // A value reduced over `axes` of a tensor of `shape` (with or without the axes kept), broadcast
 // back to that shape.
@@ -37,6 +37,9 @@ Value unreduce(Value reduced, const Shape& shape, const std::vector<int64_t>& ax
 // The sum over `axes` (none named: all); 0 for no elements.
 Value sum(Value x, std::vector<int64_t> axes = {}, bool keep = false,
           SourceLocation loc = SourceLocation::here());
+// The product over `axes`; 1 for no elements. Its gradient is right with any number of zeros.
+Value prod(Value x, std::vector<int64_t> axes = {}, bool keep = false,
+           SourceLocation loc = SourceLocation::here());
 // The largest element; NaN survives, ties share the gradient evenly, -inf for no elements.
 Value max(Value x, std::vector<int64_t> axes = {}, bool keep = false,
           SourceLocation loc = SourceLocation::here());

@@ -1,5 +1,6 @@
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/ops/arithmetic.h>
+#include <sinter/ir/ops/detail/axes.h>
 #include <sinter/ir/ops/detail/build.h>
 #include <sinter/ir/ops/detail/composite.h>
 #include <sinter/ir/ops/reduce.h>
@@ -12,30 +13,14 @@
 namespace sinter {
 namespace {
 
-using detail::count_over, detail::is_narrow, detail::require_float, detail::sample_of,
-    detail::widen;
+using detail::AxesAttrs, detail::check_axes, detail::count_over, detail::is_narrow,
+    detail::require_float, detail::sample_of, detail::widen;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-struct AxesAttrs {
-  Axes axes;
-  bool keep = false;
-  static constexpr auto fields() {
-    return std::tuple{field("axes", &AxesAttrs::axes, "the axes reduced; [] means all"),
-                      field("keep", &AxesAttrs::keep, "reduced axes stay, with extent 1")};
-  }
-};
-
-// Sorted; all of them when none is named; nullopt when they do not fit the rank.
-std::optional<std::vector<int64_t>> axes_of(const AxesAttrs& a, int64_t rank) {
-  auto axes = normalize_axes(a.axes.value, rank);
-  if (axes && axes->empty())
-    for (int64_t i = 0; i < rank; ++i) axes->push_back(i);
-  return axes;
-}
 // Axes of an op that passed `infer`.
 std::vector<int64_t> axes_of(const Op& op) {
-  return *axes_of(op.attrs<AxesAttrs>(), op.operand(0).rank());
+  return *detail::axes_of(op.attrs<AxesAttrs>().axes.value, op.operand(0).rank());
 }
 
 struct FloatReduction {
@@ -46,11 +31,9 @@ struct FloatReduction {
   static Inferred infer(const InferContext& c) {
     if (auto refused = require_float(c, 0)) return *refused;
     const auto& a = c.attrs<AxesAttrs>();
-    auto axes = axes_of(a, c.rank(0));
-    if (!axes)
-      return c.error("axes {} do not name distinct axes of {}", to_string(AttrValue(a.axes.value)),
-                     c.describe(0));
-    return std::vector{TensorType{c.type(0).dtype, reduced_shape(c.shape(0), *axes, a.keep)}};
+    if (auto refused = check_axes(c, a.axes.value)) return *refused;
+    auto axes = *detail::axes_of(a.axes.value, c.rank(0));
+    return std::vector{TensorType{c.type(0).dtype, reduced_shape(c.shape(0), axes, a.keep)}};
   }
   static constexpr auto batch = Batch::shift_reduced_axes;
   static Cost cost(const Op& op) {
