@@ -178,7 +178,8 @@ TEST_CASE("generated CUDA on the device: functions agree with f64 over the expon
       int exponent = 0;
       std::frexp(want, &exponent);
       const double ulp = std::ldexp(1.0, std::max(exponent - 24, -149));
-      REQUIRE(std::fabs(static_cast<double>(got) - want) <= 4 * ulp);
+      // CUDA promises 5 for the normal distribution, 4 or less for the others.
+      REQUIRE(std::fabs(static_cast<double>(got) - want) <= (fn == Fn::NormCdf ? 5 : 4) * ulp);
     }
   }
 }

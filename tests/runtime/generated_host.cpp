@@ -143,12 +143,12 @@ TEST_CASE("generated host code: float functions are within 2 ulp of f64 over the
                       return std::vector<Var>{b.let(fn, v)};
                     }));
   }
-  CHECK(fns.size() >= 13);
+  CHECK(fns.size() >= 30);
   const Unit unit(programs);
   for (size_t f = 0; f < fns.size(); ++f) {
     const Intrinsic& row = intrinsic(fns[f]);
     CAPTURE(row.name);
-    const bool periodic = fns[f] == Fn::Sin || fns[f] == Fn::Cos;
+    const bool periodic = fns[f] == Fn::Sin || fns[f] == Fn::Cos || fns[f] == Fn::Tan;
     std::vector<float> in = x, out(x.size());
     unit.run({in.data(), out.data()}, f);
     double worst = 0;
@@ -156,7 +156,7 @@ TEST_CASE("generated host code: float functions are within 2 ulp of f64 over the
     for (size_t i = 0; i < x.size(); ++i) {
       const float v = x[i];
       if (periodic && std::fabs(v) > 1e6F && !std::isinf(v)) {
-        CHECK(std::fabs(out[i]) <= 1.0F);
+        if (fns[f] != Fn::Tan) CHECK(std::fabs(out[i]) <= 1.0F);
         continue;
       }
       const double want = row.f64(static_cast<double>(v), 0, 0);
