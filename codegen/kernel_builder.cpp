@@ -415,24 +415,22 @@ void remove_dead(Kernel& k) {
   for (KernelStore& s : k.stores) s.node = number[static_cast<size_t>(s.node)];
 }
 
-// Whether q enters every access as coefficient times q, outside divisions.
-bool affine_in_q(const Kernel& k) {
-  auto fine = [](const IndexExpr& e) {
+// How many divisions and remainders of q the accesses take; with none, each is coefficient times q.
+int divisions_of_q(const Kernel& k) {
+  int count = 0;
+  auto add = [&](const IndexExpr& e) {
     for (const IndexExpr::Term& t : e.terms()) {
       if (!t.atom->of) continue;
       std::vector<int> axes;
       t.atom->of->collect_axes(axes);
-      if (std::find(axes.begin(), axes.end(), kAxisQ) != axes.end()) return false;
+      count += std::find(axes.begin(), axes.end(), kAxisQ) != axes.end();
     }
-    return true;
   };
   for (const KernelNode& n : k.nodes) {
-    if (n.kind == KernelNode::Load && !fine(n.index)) return false;
-    if (n.kind == KernelNode::Index && !fine(n.index)) return false;
-    for (const GuardTerm& t : n.guard.terms)
-      if (!fine(t.e)) return false;
+    if (n.kind == KernelNode::Load || n.kind == KernelNode::Index) add(n.index);
+    for (const GuardTerm& t : n.guard.terms) add(t.e);
   }
-  return true;
+  return count;
 }
 
 std::string stem_of(const Graph& body) {
@@ -476,22 +474,28 @@ Kernel build_kernel(const Graph& body, const SourceLocation& loc) {
   };
   if (space.kind == Kernel::Row) return finish(Builder(body, loc, space).run());
 
-  // q is the longest run of trailing axes that every access follows without division.
+  // q is the longest run of trailing axes that every access follows without division, or else with
+  // the fewest.
   const Shape& shape = body.outputs()[0].value.shape();
   int64_t elements = num_elements(shape);
   int64_t q = elements;
-  std::optional<Kernel> fallback;
+  std::optional<Kernel> best;
+  int fewest = 0;
   for (size_t axis = 0;; ++axis) {
     space.q = q;
     space.p = q > 0 ? elements / q : 1;
     Kernel k = finish(Builder(body, loc, space).run());
-    if (affine_in_q(k)) return k;
-    if (!fallback) fallback = std::move(k);
-    if (axis >= shape.size()) return std::move(*fallback);
-    if (shape[axis] == 0) return std::move(*fallback);
+    int divisions = divisions_of_q(k);
+    if (divisions == 0) return k;
+    if (!best || divisions < fewest) {
+      best = std::move(k);
+      fewest = divisions;
+    }
+    if (axis >= shape.size()) return std::move(*best);
+    if (shape[axis] == 0) return std::move(*best);
     q /= shape[axis];
     // Rows too short to keep a warp or a SIMD register busy are not worth the split.
-    if (q < 8) return std::move(*fallback);
+    if (q < 8) return std::move(*best);
   }
 }
 

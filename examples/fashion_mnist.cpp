@@ -36,11 +36,27 @@ Value mlp(Scope g, Value images) {
   return nn::linear(g / "last", x, kClasses);
 }
 
+// A 3 x 3 convolution that keeps the images' size, then relu and the maxima of 2 x 2 pixels.
+Value conv_block(Scope g, Value x, int64_t channels) {
+  nn::Conv2dOptions options;
+  options.window.padding = {1, 1};
+  return max_pool(relu(nn::conv2d(g, x, channels, {3, 3}, options)), {.kernel = {2, 2}});
+}
+
+Value conv(Scope g, Value images) {
+  Value x = (images - 0.5) * 2.0;
+  x = reshape(x, {images.dim(0), 1, images.dim(1), images.dim(2)});
+  x = conv_block(g / "first", x, 16);
+  x = conv_block(g / "second", x, 32);
+  x = reshape(x, {x.dim(0), x.dim(1) * x.dim(2) * x.dim(3)});
+  return nn::linear(g / "last", x, kClasses);
+}
+
 struct Network {
   const char* name;
   Value (*build)(Scope g, Value images);
 };
-constexpr Network kNetworks[] = {{"mlp", mlp}};
+constexpr Network kNetworks[] = {{"mlp", mlp}, {"conv", conv}};
 
 const Network* find_network(const std::string& name) {
   for (const Network& n : kNetworks)

@@ -97,6 +97,11 @@ const OpRegistry& OpRegistry::get() {
     register_prefix(*r);
     register_statistics(*r);
     register_contract(*r);
+    register_contraction(*r);
+    register_conv(*r);
+    register_pool(*r);
+    register_index(*r);
+    register_sort(*r);
     register_embedding(*r);
     register_normalization(*r);
     register_channel_norm(*r);

@@ -31,7 +31,8 @@ constexpr size_t kMaxArguments = 24;  // inputs and results of one kernel
 // How far apart readers of one value may stand, counted in its readers, to be looked at together:
 // every layer reads a table of positions.
 constexpr size_t kMaxSiblings = 8;
-constexpr int kCheapNodes = 8;  // scalar operations that cost less than a memory access
+constexpr int kCheapNodes = 8;              // scalar operations that cost less than a memory access
+constexpr int64_t kCachedElements = 32768;  // reading so many again and again costs little
 
 struct Group {
   std::vector<Op*> ops;  // members by position; copies of views and cheap ops are not among them
@@ -283,6 +284,10 @@ class Fuser {
         else if (!is_cheap(op))
           return fmt::format("{} has {} elements and would be computed {} times", op.name(), mine,
                              mine > 0 ? elements / mine : 0);
+        // Reading its result again and again beats reading all that it reads.
+        else if (mine > kCachedElements && large_operands(op) > 1)
+          return fmt::format("{} reads {} values as large as its own {} elements, {} times",
+                             op.name(), large_operands(op), mine, elements / mine);
       }
     }
     std::vector<Op*> members = g.ops;

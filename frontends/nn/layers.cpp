@@ -1,6 +1,8 @@
 #include <sinter/frontends/nn/layers.h>
 #include <sinter/ir/ops.h>
 
+#include <cmath>
+
 namespace sinter::nn {
 namespace {
 
@@ -24,6 +26,24 @@ Value linear(const Scope& g, Value x, int64_t outputs, const LinearOptions& opti
   Value y = matmul(x, weight, false, false, loc);
   if (!options.bias) return y;
   return at(y, loc) + at(g.parameter("bias", {outputs}, init::zeros(), loc), loc);
+}
+
+Value conv2d(const Scope& g, Value x, int64_t channels, std::vector<int64_t> kernel,
+             const Conv2dOptions& options, SourceLocation loc) {
+  if (!x) throw Error(Diagnostic{loc, "conv2d: no input"});
+  if (x.rank() != 4 || kernel.size() != 2 || options.window.groups < 1)
+    throw Error(Diagnostic{loc, fmt::format("conv2d: takes [N, C, H, W], a kernel of 2 extents and "
+                                            "groups, got {} and {} extents",
+                                            x.type().str(), kernel.size())});
+  Shape shape{channels, x.dim(1) / options.window.groups, kernel[0], kernel[1]};
+  Initializer weight = options.weight;
+  if (!weight) {
+    auto inputs = static_cast<double>(shape[1] * shape[2] * shape[3]);
+    weight = init::normal(std::sqrt(2.0 / inputs));
+  }
+  Value w = g.parameter("weight", shape, weight, loc), bias;
+  if (options.bias) bias = g.parameter("bias", {channels}, init::zeros(), loc);
+  return sinter::conv2d(x, w, bias, options.window, std::move(loc));
 }
 
 Value layer_norm(const Scope& g, Value x, double eps, SourceLocation loc) {

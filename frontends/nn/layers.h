@@ -4,6 +4,7 @@
 // Rows are what a layer works on: x [..., C]. Ops carry the place of the layer's call.
 
 #include <sinter/frontends/dsl/model.h>
+#include <sinter/ir/ops/conv.h>
 
 namespace sinter::nn {
 
@@ -14,6 +15,17 @@ struct LinearOptions {
 // x weight + bias, with `weight` [C, outputs] and `bias` [outputs].
 Value linear(const Scope& g, Value x, int64_t outputs, const LinearOptions& options = {},
              SourceLocation loc = SourceLocation::here());
+
+struct Conv2dOptions {
+  ConvAttrs window;  // stride, padding, dilation, groups
+  bool bias = true;
+  Initializer
+      weight;  // none: normal, of deviation sqrt(2 / inputs of one output) (He et al., 2015)
+};
+// The convolution of x [N, C, H, W] with `weight` [channels, C / groups, kernel…], plus `bias`
+// [channels].
+Value conv2d(const Scope& g, Value x, int64_t channels, std::vector<int64_t> kernel,
+             const Conv2dOptions& options = {}, SourceLocation loc = SourceLocation::here());
 
 // With `weight` and `bias` [C].
 Value layer_norm(const Scope& g, Value x, double eps = 1e-5,

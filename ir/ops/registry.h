@@ -16,6 +16,13 @@ void register_prefix(OpRegistry& r);             // cumsum, cumprod
 void register_statistics(OpRegistry& r);         // argmax, argmin, var, std, any, all
 void register_reduce_composites(OpRegistry& r);  // mean, norm, logsumexp; part of register_reduce
 void register_contract(OpRegistry& r);           // matmul
+void register_contraction(OpRegistry& r);        // dot_general, outer, linear, einsum
+void register_einsum(OpRegistry& r);             // part of register_contraction
+void register_conv(OpRegistry& r);               // conv1d, conv2d, im2col, col2im
+void register_pool(OpRegistry& r);               // max_pool, avg_pool
+void register_index(OpRegistry& r);              // gather … dynamic_update_slice
+void register_dynamic_slice(OpRegistry& r);      // part of register_index
+void register_sort(OpRegistry& r);               // sort, argsort, topk
 void register_embedding(OpRegistry& r);          // embedding and its gradient, check_index
 void register_normalization(OpRegistry& r);      // softmax, log_softmax, layer_norm, rms_norm
 void register_channel_norm(OpRegistry& r);       // l2_normalize, group_norm, batch_norm

@@ -59,6 +59,8 @@ struct Squeeze : Rearranging {
   static constexpr std::string_view doc =
       "x of any dtype without `axes`, each of extent 1; [] removes every axis of extent 1.";
   using Attrs = SqueezeAttrs;
+  // The examples' axis must stay where there is one example.
+  static constexpr auto batch = Batch::through_expand;
 
   static Inferred infer(const InferContext& c) {
     auto axes = squeezed_axes(c.attrs<Attrs>(), c.shape(0));

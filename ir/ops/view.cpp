@@ -1,12 +1,15 @@
 #include <sinter/ir/op_def.h>
+#include <sinter/ir/ops/arithmetic.h>
 #include <sinter/ir/ops/detail/build.h>
 #include <sinter/ir/ops/operand.h>
 #include <sinter/ir/ops/reduce.h>
 #include <sinter/ir/ops/registry.h>
+#include <sinter/ir/ops/shape.h>
 #include <sinter/ir/ops/source.h>
 #include <sinter/ir/ops/view.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 namespace sinter {
@@ -348,11 +351,55 @@ struct Pad {
   static constexpr std::string_view name = "pad";
   static constexpr std::string_view doc =
       "x (any dtype) with `value` around it: low[i] in front of axis i, high[i] behind, "
-      "interior[i] between neighbours.";
+      "interior[i] between neighbours; or with its nearest (edge) or mirrored (reflect) elements.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::View;
   using Attrs = PadAttrs;
 
+  static bool is_constant(const Attrs& a) { return a.mode == "constant"; }
+  // For an axis of `extent` elements, the one that stands at `at`, counted from x's first.
+  static int64_t nearest(const Attrs& a, int64_t at, int64_t extent) {
+    if (a.mode == "edge") return std::clamp<int64_t>(at, 0, extent - 1);
+    return extent - 1 - std::abs(std::abs(at) - (extent - 1));
+  }
+  static IndexExpr nearest(const Attrs& a, const IndexExpr& at, int64_t extent, BodyBuilder& b) {
+    if (at.low() >= 0 && at.high() < extent) return at;
+    ScalarBuilder s;
+    Expr e = s.param(DType::I64), last = s.literal_integer(DType::I64, extent - 1);
+    Expr inside = a.mode == "edge" ? min(max(e, 0), last) : last - abs(abs(e) - last);
+    BodyNode place = b.index(at, DType::I64);
+    return b.gathered(b.scalar(s.finish({&inside, 1}), {&place, 1}), 0, extent);
+  }
+  // The gradient by x of x padded with its own elements: axis by axis, what lies on the padding is
+  // added where it came from.
+  static Value fold_padding(Value dy, const Attrs& a, const Shape& shape) {
+    Value g = cast(dy, compute_type(dy.dtype()));
+    for (size_t k = 0; k < shape.size(); ++k) {
+      auto axis = static_cast<int64_t>(k);
+      int64_t low = a.low[k], high = a.high[k], n = shape[k];
+      if (low == 0 && high == 0) continue;
+      std::vector<Value> terms{slice_axis(g, axis, low, low + n)};
+      auto add_part = [&](int64_t from, int64_t count, int64_t first) {
+        if (count == 0) return;
+        Value part = slice_axis(g, axis, from, from + count);
+        List in_front(shape.size(), 0), behind(shape.size(), 0);
+        if (a.mode == "edge") {
+          part = sum(part, {axis}, true);
+          first = from == 0 ? 0 : n - 1;
+          count = 1;
+        } else {
+          part = reverse(part, {axis});
+        }
+        in_front[k] = first;
+        behind[k] = n - first - count;
+        terms.push_back(pad(part, in_front, behind, 0.0));
+      };
+      add_part(0, low, 1);
+      add_part(low + n, high, n - 1 - high);
+      g = add_n(std::move(terms));
+    }
+    return cast(g, dy.dtype());
+  }
   // From one element of x to the next.
   static int64_t pitch(const Attrs& a, size_t axis) {
     return a.interior.empty() ? 1 : a.interior[axis] + 1;
@@ -368,9 +415,18 @@ struct Pad {
     if (!detail::fits(a.value, type.dtype))
       return c.error("value {} does not fit {}", to_string(detail::to_attr(a.value)),
                      to_string(type.dtype));
+    if (a.mode != "constant" && a.mode != "edge" && a.mode != "reflect")
+      return c.error("mode \"{}\" is not constant, edge or reflect", a.mode);
+    if (!is_constant(a) && !a.interior.empty())
+      return c.error("mode \"{}\" has nothing to put between neighbours", a.mode);
     for (size_t i = 0; i < rank; ++i) {
       if (a.low[i] < 0 || a.high[i] < 0 || pitch(a, i) < 1)
         return c.error("the padding of axis {} of {} is negative", i, c.describe(0));
+      if (!is_constant(a))
+        if (int64_t most = std::max(a.low[i], a.high[i]), extent = c.shape(0)[i];
+            most > 0 && (extent == 0 || (a.mode == "reflect" && most >= extent)))
+          return c.error("axis {} of {} has too few elements for {} of padding by mode \"{}\"", i,
+                         c.describe(0), most, a.mode);
       int64_t extent = c.shape(0)[i];
       type.shape[i] = a.low[i] + a.high[i] + (extent > 0 ? (extent - 1) * pitch(a, i) + 1 : 0);
     }
@@ -380,6 +436,7 @@ struct Pad {
     const Attrs& a = c.attrs<Attrs>();
     Value x = c.operand(0);
     if (x.type().elements() == 0) return {full_like(x, 0.0)};
+    if (!is_constant(a)) return {fold_padding(c.grad(), a, x.shape())};
     List limit, stride;
     for (size_t i = 0; i < a.low.size(); ++i) {
       stride.push_back(pitch(a, i));
@@ -390,6 +447,7 @@ struct Pad {
   }
   static std::vector<Value> jvp(const JvpContext& c) {
     const Attrs& a = c.attrs<Attrs>();
+    if (!is_constant(a)) return {pad_mode(c.tangent(), a.low, a.high, a.mode)};
     return {pad(c.tangent(), a.low, a.high, 0.0, a.interior)};
   }
   static Batched batch(const BatchContext& c) {
@@ -401,23 +459,40 @@ struct Pad {
   }
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
   static std::vector<Sample> samples() {
-    return {sample({"f32[3]"}, {{"low", List{1}}, {"high", List{2}}}),
-            sample({"f32[2,3]"}, {{"low", List{0, 1}}, {"high", List{2, 0}}, {"value", -1.5}}),
-            sample({"bf16[3,2]"},
-                   {{"low", List{1, 0}}, {"high", List{0, 1}}, {"interior", List{2, 0}}}),
-            sample({"i32[1,2,2]"}, {{"low", List{1, 0, 0}},
-                                    {"high", List{1, 0, 1}},
-                                    {"value", int64_t{7}},
-                                    {"interior", List{1, 1, 0}}}),
-            sample({"bool[2]"}, {{"low", List{1}}, {"high", List{0}}, {"value", int64_t{1}}}),
-            sample({"f32[0,2]"}, {{"low", List{2, 0}}, {"high", List{1, 1}}}),
-            sample({"f32[]"})};
+    return {
+        sample({"f32[3]"}, {{"low", List{1}}, {"high", List{2}}}),
+        sample({"f32[2,3]"}, {{"low", List{0, 1}}, {"high", List{2, 0}}, {"value", -1.5}}),
+        sample({"bf16[3,2]"},
+               {{"low", List{1, 0}}, {"high", List{0, 1}}, {"interior", List{2, 0}}}),
+        sample({"i32[1,2,2]"}, {{"low", List{1, 0, 0}},
+                                {"high", List{1, 0, 1}},
+                                {"value", int64_t{7}},
+                                {"interior", List{1, 1, 0}}}),
+        sample({"bool[2]"}, {{"low", List{1}}, {"high", List{0}}, {"value", int64_t{1}}}),
+        sample({"f32[0,2]"}, {{"low", List{2, 0}}, {"high", List{1, 1}}}),
+        sample({"f32[3,2]"},
+               {{"low", List{2, 0}}, {"high", List{1, 3}}, {"mode", std::string("edge")}}),
+        sample({"f32[1,4,3]"},
+               {{"low", List{0, 3, 1}}, {"high", List{0, 1, 2}}, {"mode", std::string("reflect")}}),
+        sample({"bf16[3]"},
+               {{"low", List{2}}, {"high", List{2}}, {"mode", std::string("reflect")}}),
+        sample({"f32[]"})};
   }
   static void evaluate(EvaluateContext& c) {
     const Attrs& a = c.op.attrs<Attrs>();
     const ReferenceTensor& x = *c.operands[0];
     ReferenceTensor& y = c.results[0];
     DType dtype = y.type.dtype;
+    if (!is_constant(a)) {
+      List inner = row_major_strides(x.type.shape);
+      for_each_index(y.type.shape, [&](const Shape& at, int64_t i) {
+        int64_t from = 0;
+        for (size_t k = 0; k < at.size(); ++k)
+          from += nearest(a, at[k] - a.low[k], x.type.shape[k]) * inner[k];
+        y.data[static_cast<size_t>(i)] = x.data[static_cast<size_t>(from)];
+      });
+      return;
+    }
     std::fill(y.data.begin(), y.data.end(), canonical(dtype, detail::number_cell(a.value, dtype)));
     List outer = row_major_strides(y.type.shape);
     for_each_index(x.type.shape, [&](const Shape& at, int64_t i) {
@@ -432,6 +507,12 @@ struct Pad {
     Cell value = detail::number_cell(a.value, type.dtype);
     Guard guard;
     std::vector<IndexExpr> in;
+    if (!is_constant(a)) {
+      if (type.elements() == 0) return b.literal(type.dtype, Cell{});
+      for (size_t i = 0; i < at.size(); ++i)
+        in.push_back(nearest(a, at[i] - IndexExpr(a.low[i]), type.shape[i], b));
+      return b.operand(0, std::move(in));
+    }
     for (size_t i = 0; i < at.size(); ++i) {
       IndexExpr e = at[i] - IndexExpr(a.low[i]);
       int64_t extent = type.shape[i], gap = pitch(a, i);
@@ -600,7 +681,14 @@ Value concat(std::vector<Value> values, int64_t axis, SourceLocation loc) {
 Value pad(Value x, std::vector<int64_t> low, std::vector<int64_t> high, Number value,
           std::vector<int64_t> interior, SourceLocation loc) {
   Graph& graph = detail::graph_of("pad", "x", x, loc);
-  PadAttrs attrs{std::move(low), std::move(high), value, std::move(interior)};
+  PadAttrs attrs{std::move(low), std::move(high), value, std::move(interior), "constant"};
+  return build_op(graph, "pad", {x}, std::move(attrs), std::move(loc)).result();
+}
+
+Value pad_mode(Value x, std::vector<int64_t> low, std::vector<int64_t> high, std::string mode,
+               SourceLocation loc) {
+  Graph& graph = detail::graph_of("pad", "x", x, loc);
+  PadAttrs attrs{std::move(low), std::move(high), 0, {}, std::move(mode)};
   return build_op(graph, "pad", {x}, std::move(attrs), std::move(loc)).result();
 }
 

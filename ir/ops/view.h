@@ -40,12 +40,16 @@ struct PadAttrs {
   std::vector<int64_t> low, high;
   Number value;
   std::vector<int64_t> interior;
+  std::string mode = "constant";
   static constexpr auto fields() {
     return std::tuple{field("low", &PadAttrs::low, "elements in front of each axis"),
                       field("high", &PadAttrs::high, "elements behind each axis"),
                       field("value", &PadAttrs::value, "the elements added"),
                       field("interior", &PadAttrs::interior,
-                            "elements between neighbours of each axis; [] means none")};
+                            "elements between neighbours of each axis; [] means none"),
+                      field("mode", &PadAttrs::mode,
+                            "constant: `value`; edge: the nearest element; reflect: x mirrored at "
+                            "its first and last element")};
   }
 };
 
@@ -67,5 +71,9 @@ Value concat(std::vector<Value> values, int64_t axis, SourceLocation loc = Sourc
 // x with low[i] elements of `value` in front of axis i and high[i] behind.
 Value pad(Value x, std::vector<int64_t> low, std::vector<int64_t> high, Number value = 0,
           std::vector<int64_t> interior = {}, SourceLocation loc = SourceLocation::here());
+// The same with elements of x around it: mode "edge" repeats the nearest one, "reflect" mirrors x
+// at its first and last element, which needs less padding than x has elements.
+Value pad_mode(Value x, std::vector<int64_t> low, std::vector<int64_t> high, std::string mode,
+               SourceLocation loc = SourceLocation::here());
 
 }  // namespace sinter
