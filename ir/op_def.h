@@ -49,8 +49,8 @@ std::string_view to_string(OpKind kind);
 
 // What mixed precision makes of an op; see passes/autocast.h. A contraction is Narrow, and so is a
 // composite that says `static constexpr Autocast autocast = Autocast::Narrow`, which then sums in
-// f32 inside.
-enum class Autocast : uint8_t { Wide, Narrow };
+// f32 inside. One that says Inside is made of contractions, and is expanded before they are chosen.
+enum class Autocast : uint8_t { Wide, Narrow, Inside };
 
 // The operands and attributes of an op that does not exist yet, for `infer`.
 class InferContext {

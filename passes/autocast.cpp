@@ -4,6 +4,7 @@
 
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/ops.h>
+#include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
 
 #include <algorithm>
@@ -214,6 +215,19 @@ class Casting {
   int contractions_ = 0, left_ = 0;
 };
 
+// Composites made of contractions become those.
+void expand_contractions(Graph& graph) {
+  for (Op* op = graph.front(); op != nullptr;) {
+    Op* before = op->prev();
+    if (op->def().autocast != Autocast::Inside) {
+      op = op->next();
+      continue;
+    }
+    detail::expand_in_place(*op);
+    op = before != nullptr ? before->next() : graph.front();
+  }
+}
+
 int use_tf32(Graph& graph) {
   int count = 0;
   for (Op& op : graph) {
@@ -248,6 +262,7 @@ void run_autocast(Module& module, PassContext& context) {
     }
     if (wanted.empty()) continue;
     std::optional<DType> type = parse_dtype(wanted);
+    if (type != DType::F32) expand_contractions(*graph);
     if (type == DType::BF16 || type == DType::F16) {
       Casting(module, *graph, *type).run(context);
     } else if (wanted == "tf32") {

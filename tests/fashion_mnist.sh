@@ -29,3 +29,9 @@ awk -v a="$accuracy" 'BEGIN { exit !(a > 0.83) }' || { echo "accuracy '$accuracy
 metrics=$scratch/out/metrics.jsonl
 [[ $(grep -c '"images_per_s"' "$metrics") == 700 && $(grep -c '"test_accuracy"' "$metrics") == 2 ]] ||
   { tail -n 3 "$metrics"; exit 1; }
+
+# The convolutional network, a fifth of an epoch.
+"$program" --model conv --batch 64 --steps 200 >"$scratch/log" 2>"$scratch/progress" ||
+  { cat "$scratch/progress"; exit 1; }
+accuracy=$(sed -n 's/^test accuracy //p' "$scratch/log")
+awk -v a="$accuracy" 'BEGIN { exit !(a > 0.75) }' || { echo "conv: accuracy '$accuracy'"; exit 1; }

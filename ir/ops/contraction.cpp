@@ -89,6 +89,7 @@ struct DotGeneral {
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;
   static constexpr auto batch = Batch::through_expand;
+  static constexpr Autocast autocast = Autocast::Inside;
 
   static Inferred infer(const InferContext& c) {
     const Attrs& a = c.attrs<Attrs>();
@@ -191,6 +192,7 @@ struct Linear {
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;
   static constexpr auto batch = Batch::through_expand;
+  static constexpr Autocast autocast = Autocast::Inside;
 
   static Inferred infer(const InferContext& c) {
     if (auto refused = require_one_float_type(c)) return *refused;
@@ -222,7 +224,7 @@ struct Linear {
     // The bias is part of the sum that is rounded once.
     if (detail::is_narrow(x)) {
       Value each = broadcast_to(bias, {num_elements(lead), w.dim(1)});
-      return {reshape(matmul_add(rows, w, each), shape)};
+      return {reshape(matmul_add(rows, w, each, MatmulAttrs{}), shape)};
     }
     return {reshape(matmul(rows, w), shape) + bias};
   }

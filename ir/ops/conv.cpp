@@ -237,6 +237,7 @@ struct Conv {
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;
   static constexpr auto batch = Batch::through_expand;
+  static constexpr Autocast autocast = Autocast::Inside;
 
   static List kernel_of(const Shape& w) { return {w.begin() + 2, w.end()}; }
   static Inferred infer(const InferContext& c) {
@@ -290,7 +291,7 @@ struct Conv {
     Value y;
     if (narrow) {
       Value each = broadcast_to(reshape(bias, {outputs, 1}), merged);
-      y = matmul_add(left, right, reshape(each, grouped(outputs, places)));
+      y = matmul_add(left, right, reshape(each, grouped(outputs, places)), MatmulAttrs{});
     } else {
       y = matmul(left, right);
     }

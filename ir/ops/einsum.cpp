@@ -167,6 +167,7 @@ struct Einsum {
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;
   static constexpr auto batch = Batch::through_expand;
+  static constexpr Autocast autocast = Autocast::Inside;
 
   static Inferred infer(const InferContext& c) {
     const std::string& text = c.attrs<Attrs>().equation;
