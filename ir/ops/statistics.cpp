@@ -158,7 +158,8 @@ struct Variance : Spread {
   static Grads vjp(const VjpContext& c) {
     Value x = c.operand(0);
     List axes = axes_in<Attrs>(c.op());
-    Value share = widen(c.grad()) * (2.0 / divisor(c.op()));
+    // grad_mul: a cotangent of 0 asks nothing of a variance that is NaN.
+    Value share = grad_mul(widen(c.grad()), 2.0 / divisor(c.op()));
     return {cast(unreduce(share, x.shape(), axes) * centered(widen(x), axes), x.dtype())};
   }
 };

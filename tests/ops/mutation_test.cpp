@@ -107,7 +107,7 @@ OpDef forward_mutant_of(const OpDef& def, size_t at, Fault fault) {
   mutant.jvp = [right = def.jvp, at, fault](const JvpContext& c) {
     if (fault == Fault::Shifted) {
       std::vector<Value> tangents = right(c);
-      if (at < tangents.size())
+      if (at < tangents.size() && is_float(c.result(at).dtype()))
         tangents[at] = made_wrong(tangents[at], c.result(at), Fault::Shifted);
       return tangents;
     }
