@@ -65,6 +65,15 @@ TEST_CASE("CUDA: fuse, cse, recompute, layout and plan-memory change no bit") {
   keeps_bits_without(DeviceKind::Cuda);
 }
 
+TEST_CASE("CUDA: under a cap of 99 KiB of shared memory, as smaller cards have") {
+  SINTER_NEEDS_GPU();
+  CompileOptions options = options_for(DeviceKind::Cuda);
+  options.shared_memory = 99 << 10;
+  agrees_with_reference(options);
+  auto compiled = compile(*parse(block_text()), options);
+  CHECK(compiled->module().target.shared_memory == 99 << 10);
+}
+
 TEST_CASE("without a GPU a request for one says what to do") {
   if (cuda::device_count() > 0) SINTER_SKIP("there is a CUDA device");
   auto module = parse(block_text());
