@@ -23,5 +23,6 @@ for file in ${files[0]:+"${files[@]}"}; do
 done
 [[ ${#known[@]} -gt 0 ]] || { echo "no source to look at"; exit 0; }
 printf '%s\n' "${known[@]}" |
-  xargs -P "$(nproc)" -n 2 clang-tidy -p "$build" --quiet --warnings-as-errors='*' 2>/dev/null
+  xargs -P "$(nproc)" -n 2 clang-tidy -p "$build" --quiet --header-filter='^$' \
+    --warnings-as-errors='*' 2>/dev/null
 echo "${#known[@]} sources are tidy"
