@@ -48,6 +48,12 @@ Op& rebuild(const Op& op, Graph& graph, std::vector<Value> operands,
 
 namespace detail {
 
+const GraphTransforms& required(const GraphTransforms* transforms, const Op& op) {
+  SINTER_CHECK(transforms != nullptr,
+               "the rule of {} transforms its sub-graphs, and was not told how", op.name());
+  return *transforms;
+}
+
 std::vector<Value> linear_jvp(const JvpContext& c) {
   const Op& op = c.op();
   std::vector<Value> operands;

@@ -7,19 +7,43 @@
 
 #include <sinter/ir/graph.h>
 
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace sinter {
 
+// What the rules of ops with sub-graphs ask of the passes, which know how to transform a graph.
+struct GraphTransforms {
+  // Appends to `graph` the gradients of sum_i <of[i], cotangents[i]> by wrt; null where nothing
+  // depends on an entry.
+  std::function<std::vector<Value>(Graph& graph, std::span<const Value> of,
+                                   std::span<const Value> cotangents, std::span<const Value> wrt)>
+      vjp;
+  // Appends to `graph` the tangents of `of` where wrt moves along `tangents`; null for zero.
+  std::function<std::vector<Value>(Graph& graph, std::span<const Value> of,
+                                   std::span<const Value> wrt, std::span<const Value> tangents)>
+      jvp;
+  // The outputs of `body` for `size` examples, at the insertion point of `graph`: its inputs are
+  // `inputs`, with a leading axis where `carried`. All outputs carry the axis.
+  std::function<std::vector<Value>(const Graph& body, Graph& graph, std::span<const Value> inputs,
+                                   const std::vector<bool>& carried, int64_t size)>
+      batch;
+};
+
+namespace detail {
+const GraphTransforms& required(const GraphTransforms* transforms, const Op& op);
+}
+
 // ---- Reverse mode
 
 // An op under differentiation: the cotangents of its results are known.
 class VjpContext {
  public:
-  VjpContext(const Op& op, std::vector<Value> grads, std::vector<bool> needed)
-      : op_(op), grads_(std::move(grads)), needed_(std::move(needed)) {}
+  VjpContext(const Op& op, std::vector<Value> grads, std::vector<bool> needed,
+             const GraphTransforms* transforms = nullptr)
+      : op_(op), grads_(std::move(grads)), needed_(std::move(needed)), transforms_(transforms) {}
   const Op& op() const { return op_; }
   Value operand(size_t i) const { return op_.operand(i); }
   Value result(size_t i = 0) const { return op_.result(i); }
@@ -31,11 +55,13 @@ class VjpContext {
   const T& attrs() const {
     return op_.attrs<T>();
   }
+  const GraphTransforms& transforms() const { return detail::required(transforms_, op_); }
 
  private:
   const Op& op_;
   std::vector<Value> grads_;
   std::vector<bool> needed_;
+  const GraphTransforms* transforms_;
 };
 
 // One gradient per operand; null where there is none (integers, or not needed).
@@ -54,7 +80,8 @@ inline constexpr NonDifferentiable kThroughExpansion{"differentiated through its
 // result depends on an operand that has a tangent.
 class JvpContext {
  public:
-  JvpContext(const Op& op, std::vector<Value> tangents) : op_(op), tangents_(std::move(tangents)) {}
+  JvpContext(const Op& op, std::vector<Value> tangents, const GraphTransforms* transforms = nullptr)
+      : op_(op), tangents_(std::move(tangents)), transforms_(transforms) {}
   const Op& op() const { return op_; }
   Value operand(size_t i) const { return op_.operand(i); }
   Value result(size_t i = 0) const { return op_.result(i); }
@@ -66,10 +93,12 @@ class JvpContext {
   const T& attrs() const {
     return op_.attrs<T>();
   }
+  const GraphTransforms& transforms() const { return detail::required(transforms_, op_); }
 
  private:
   const Op& op_;
   std::vector<Value> tangents_;
+  const GraphTransforms* transforms_;
 };
 
 // Stock answers for forward mode. A rule of an op's own gives one tangent per result, null for 0.
@@ -87,12 +116,13 @@ enum class Jvp : uint8_t {
 class BatchContext {
  public:
   BatchContext(const Op& op, Graph& graph, std::vector<Value> operands, std::vector<bool> batched,
-               int64_t size)
+               int64_t size, const GraphTransforms* transforms = nullptr)
       : op_(op),
         graph_(graph),
         operands_(std::move(operands)),
         batched_(std::move(batched)),
-        size_(size) {}
+        size_(size),
+        transforms_(transforms) {}
   const Op& op() const { return op_; }  // as one example has it
   Graph& graph() const { return graph_; }
   int64_t size() const { return size_; }
@@ -110,6 +140,7 @@ class BatchContext {
   const T& attrs() const {
     return op_.attrs<T>();
   }
+  const GraphTransforms& transforms() const { return detail::required(transforms_, op_); }
 
  private:
   const Op& op_;
@@ -117,6 +148,7 @@ class BatchContext {
   std::vector<Value> operands_;
   std::vector<bool> batched_;
   int64_t size_;
+  const GraphTransforms* transforms_;
 };
 
 // What a batching rule answers: the results, each carrying the leading axis or not.

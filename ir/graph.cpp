@@ -332,9 +332,9 @@ std::unique_ptr<Module> Module::clone() const {
       const Graph* top = stack.back();
       size_t before = stack.size();
       for (Op& op : *top)
-        if (const Graph* callee = op.callee().empty() ? nullptr : find(op.callee());
-            callee && !done.contains(callee))
-          stack.push_back(callee);
+        for (const std::string& name : callees_of(op))
+          if (const Graph* callee = find(name); callee && !done.contains(callee))
+            stack.push_back(callee);
       if (stack.size() != before) continue;
       stack.pop_back();
       if (done.insert(top).second) order.push_back(top);

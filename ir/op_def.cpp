@@ -71,6 +71,14 @@ void set_batch(OpDef& def, Batch answer) {
   if (answer == Batch::unroll) def.batch = &detail::unroll;
 }
 
+std::vector<std::string> callees_of(const Op& op) {
+  std::vector<std::string> names;
+  if (!op.callee().empty()) names.push_back(op.callee());
+  for (const std::string& attr : op.def().callee_attrs)
+    names.push_back(std::get<std::string>(op.attr(attr)));
+  return names;
+}
+
 // ---- Registry
 
 struct OpRegistry::Impl {
@@ -83,8 +91,8 @@ struct OpRegistry::Impl {
 OpRegistry::OpRegistry() : impl_(std::make_unique<Impl>()) {}
 OpRegistry::~OpRegistry() = default;
 
-const OpRegistry& OpRegistry::get() {
-  static const OpRegistry* registry = [] {
+OpRegistry& OpRegistry::get() {
+  static OpRegistry* registry = [] {
     auto* r = new OpRegistry;
     register_source(*r);
     register_arithmetic(*r);
@@ -110,6 +118,7 @@ const OpRegistry& OpRegistry::get() {
     register_random(*r);
     register_optimizer(*r);
     register_call(*r);
+    register_scan(*r);
     return r;
   }();
   return *registry;
@@ -117,7 +126,8 @@ const OpRegistry& OpRegistry::get() {
 
 void OpRegistry::add(OpDef def) {
   std::lock_guard lock(impl_->mutex);
-  SINTER_CHECK(!impl_->by_name.contains(def.name), "op {} is registered twice", def.name);
+  if (impl_->by_name.contains(def.name))
+    throw Error(fmt::format("there is an op '{}' already", def.name));
   impl_->defs.push_back(std::move(def));
   impl_->by_name[impl_->defs.back().name] = &impl_->defs.back();
 }

@@ -135,6 +135,7 @@ struct OpDef {
   AttrSchema schema;
   OpKind kind = OpKind::Composite;
   bool has_callee = false;
+  std::vector<std::string> callee_attrs;  // attributes (strings) that name further sub-graphs
   Autocast autocast = Autocast::Wide;
 
   std::function<Inferred(const InferContext&)> infer;
@@ -281,10 +282,14 @@ OpDef make_def() {
   return def;
 }
 
+// The names of all sub-graphs of an op: its callee, and those that its attributes name.
+std::vector<std::string> callees_of(const Op& op);
+
 class OpRegistry {
  public:
-  // All ops of sinter; thread-safe.
-  static const OpRegistry& get();
+  // All ops of sinter, and those that the program has added; thread-safe. An op is added before the
+  // first graph that uses it is made or read.
+  static OpRegistry& get();
   // Null when there is none. Derivatives of pointwise ops (`silu_d0`) are made on first use.
   const OpDef* find(std::string_view name) const;
   // Throws InternalError when there is none.
@@ -292,6 +297,7 @@ class OpRegistry {
   // In order of registration, derived ops left out.
   std::vector<const OpDef*> all() const;
 
+  // Throws Error when there is an op of that name.
   void add(OpDef def);
   template <OpStruct T>
   void add() {

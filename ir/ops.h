@@ -30,6 +30,7 @@
 #include <sinter/ir/ops/random.h>
 #include <sinter/ir/ops/reduce.h>
 #include <sinter/ir/ops/reduce_composite.h>
+#include <sinter/ir/ops/scan.h>
 #include <sinter/ir/ops/shape.h>
 #include <sinter/ir/ops/sort.h>
 #include <sinter/ir/ops/source.h>

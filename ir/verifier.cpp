@@ -42,8 +42,10 @@ void verify(const Graph& graph) {
       if (!listed) fail(graph, &op, fmt::format("operand {} is missing from its use list", i));
     }
     const Graph* callee = op.callee().empty() ? nullptr : graph.module().find(op.callee());
-    if (op.def().has_callee && callee == nullptr)
-      fail(graph, &op, fmt::format("there is no graph @{}", op.callee()));
+    if (op.def().has_callee)
+      for (const std::string& name : callees_of(op))
+        if (graph.module().find(name) == nullptr)
+          fail(graph, &op, fmt::format("there is no graph @{}", name));
     InferContext context(op.def(), op.raw_attrs().get(), op.operands(), op.loc(), callee);
     Inferred types = op.def().infer(context);
     if (!types.ok()) throw Error(types.error());

@@ -237,6 +237,28 @@ Value slice_of_everything(Op& op) {
   return whole ? op.operand(0) : Value();
 }
 
+// A part that lies within one of the operands is a part of that one.
+Value slice_of_concat(Op& op) {
+  const Op* joined = made_by(op.operand(0), "concat");
+  if (joined == nullptr || op.result().type().elements() == 0) return {};
+  SliceAttrs part = op.attrs<SliceAttrs>();
+  auto axis = static_cast<size_t>(
+      *normalize_axis(joined->attrs<ConcatAttrs>().axis.value, joined->result().rank()));
+  int64_t stride = part.stride.empty() ? 1 : part.stride[axis];
+  int64_t last = part.start[axis] + (op.result().shape()[axis] - 1) * stride, begin = 0;
+  for (Value v : joined->operands()) {
+    int64_t end = begin + v.shape()[axis];
+    if (part.start[axis] < end) {
+      if (last >= end) return {};
+      part.start[axis] -= begin;
+      part.limit[axis] = last + 1 - begin;
+      return slice(v, std::move(part.start), std::move(part.limit), std::move(part.stride));
+    }
+    begin = end;
+  }
+  return {};
+}
+
 // matmul reads an operand whose last two axes are exchanged by its flag.
 Value matmul_of_transposed(Op& op) {
   MatmulAttrs attrs = op.attrs<MatmulAttrs>();
@@ -291,6 +313,7 @@ constexpr Pattern kPatterns[] = {
     {"permute", permute_to_reshape},
     {"slice", slice_of_everything},
     {"slice", move_of_full},
+    {"slice", slice_of_concat},
     {"pad", same_type},
     {"matmul", matmul_of_transposed},
 };

@@ -4,7 +4,6 @@
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
 
-#include <algorithm>
 #include <unordered_set>
 
 namespace sinter {
@@ -41,17 +40,7 @@ void run_dce(Module& module, PassContext& context) {
   std::vector<Graph*> entries = detail::entry_graphs(module);
   size_t removed = 0;
   for (const auto& graph : module.graphs()) removed += remove_unused_ops(*graph);
-  // What is an entry now and was not before has lost its last call; its own callees may follow.
-  size_t graphs = 0;
-  for (bool again = true; again;) {
-    again = false;
-    for (Graph* graph : detail::entry_graphs(module)) {
-      if (std::find(entries.begin(), entries.end(), graph) != entries.end()) continue;
-      module.erase_graph(*graph);
-      ++graphs;
-      again = true;
-    }
-  }
+  size_t graphs = detail::erase_uncalled(module, entries);
   if (removed + graphs > 0)
     context.remark({}, fmt::format("removed {} ops and {} sub-graphs", removed, graphs));
 }

@@ -1,7 +1,8 @@
 // expand: from composite ops to primitives, with the order of every reduction fixed.
 //
 // Every op that has an expansion is replaced by it, until none is left; the new ops keep location,
-// `from`, segment and value names. stop_gradient has done its work by now and vanishes.
+// `from`, segment and value names. The same goes for the ops that stand for a graph: calls are
+// inlined, loops unrolled. stop_gradient has done its work by now and vanishes.
 //
 // Then each sum, max and min without an order of its own gets one from its shape and the target,
 // so that whatever fuses or schedules it later adds up alike. A reduction is a row when the
@@ -231,6 +232,10 @@ void order_reductions(Graph& graph, const Target& target, PassContext& context) 
 }  // namespace
 
 void run_expand(Module& module, PassContext& context) {
+  std::vector<Graph*> entries = detail::entry_graphs(module);
+  for (Graph* graph : entries) expand_all(*graph);
+  // Calls are gone, and so are the graphs called, except those that are kernels already.
+  detail::erase_uncalled(module, entries);
   for (const auto& graph : module.graphs()) {
     expand_all(*graph);
     order_reductions(*graph, module.target, context);

@@ -78,6 +78,7 @@ std::vector<PipelineStep> default_pipeline() {
   std::vector<PipelineStep> steps;
   for (std::string_view name : {
            "verify",
+           "inline",
            "canonicalize",
            "autocast",
            "autodiff",

@@ -98,6 +98,10 @@ void run_recompute(Module& module, PassContext& context) {
     else
       recompute_segments(*graph, context);
   }
+  // Sub-graphs too: a scan may ask, in the body of its gradient, for values to be computed again.
+  if (context.has_option("off"))
+    for (const auto& graph : module.graphs())
+      for (Op& op : *graph) op.set_segment("");
 }
 
 }  // namespace sinter

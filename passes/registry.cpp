@@ -29,6 +29,7 @@ const std::vector<PassInfo>& pass_registry() {
       SINTER_PASS(run_verify, "verify", "checks that the module is well formed"),
       SINTER_PASS(run_canonicalize, "canonicalize",
                   "rewrites to one simpler form, by identities exact for every float"),
+      SINTER_PASS(run_inline, "inline", "puts the ops of a graph in place of each call of it"),
       SINTER_PASS(run_autocast, "autocast", "contractions in bf16, f16 or tf32, and f32 in between",
                   "dtype=TYPE"),
       SINTER_PASS(run_autodiff, "autodiff", "appends the gradients of a loss (reverse mode)",

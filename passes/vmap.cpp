@@ -15,6 +15,7 @@
 #include <sinter/passes/detail/derivative_names.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
+#include <sinter/passes/transforms.h>
 
 #include <algorithm>
 #include <charconv>
@@ -61,7 +62,8 @@ class Batching {
     if (size_ == 0 && (def.batch || def.batch_answer))
       answer = Batched::all(zeros(op));  // no example: nothing for a rule to be right about
     else if (def.batch)
-      answer = def.batch(BatchContext(op, into_, std::move(operands), std::move(batched), size_));
+      answer = def.batch(BatchContext(op, into_, std::move(operands), std::move(batched), size_,
+                                      &graph_transforms()));
     else if (def.batch_answer == Batch::through_expand)
       answer = Batched::through_expand();
     else

@@ -6,13 +6,13 @@
 #include <sinter/frontends/checkpoint/safetensors.h>
 #include <sinter/frontends/cli/common.h>
 #include <sinter/ir/text.h>
+#include <sinter/passes/detail/util.h>
 #include <sinter/runtime/executable.h>
 #include <sinter/runtime/tensor_text.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
 
 namespace sinter {
 namespace {
@@ -51,15 +51,11 @@ Graph& choose_graph(Module& module, const std::string& name) {
     if (Graph* graph = module.find(name)) return *graph;
     throw Error(fmt::format("there is no graph @{}", name));
   }
-  std::unordered_set<std::string> called;
-  for (const auto& graph : module.graphs())
-    for (Op& op : *graph) called.insert(op.callee());
   Graph* found = nullptr;
   std::string names;
   int count = 0;
-  for (const auto& graph : module.graphs()) {
-    if (called.contains(graph->name())) continue;
-    found = graph.get();
+  for (Graph* graph : detail::entry_graphs(module)) {
+    found = graph;
     names += fmt::format("{}{}", count++ ? ", " : "", graph->name());
   }
   if (count == 1) return *found;

@@ -32,6 +32,7 @@ void register_loss(OpRegistry& r);               // cross_entropy, nll and the e
 void register_elementwise_loss(OpRegistry& r);   // mse, l1, huber, …; part of register_loss
 void register_random(OpRegistry& r);             // random_uniform, random_normal, dropout
 void register_optimizer(OpRegistry& r);          // sgd, adam, adamw, lion, adafactor, muon
-void register_call(OpRegistry& r);               // fusion
+void register_call(OpRegistry& r);               // fusion, call, custom_vjp
+void register_scan(OpRegistry& r);               // scan
 
 }  // namespace sinter

@@ -4,6 +4,7 @@
 #include <sinter/ir/text/lexer.h>
 #include <sinter/ir/verifier.h>
 
+#include <algorithm>
 #include <charconv>
 
 namespace sinter {
@@ -368,6 +369,8 @@ class Parser {
         if (!items[k].set(attrs.get(), k, located.value))
           fail(located.at,
                fmt::format("{}: attribute {} cannot be {}", name, key, to_string(located.value)));
+        const auto& graphs = def->callee_attrs;
+        if (std::find(graphs.begin(), graphs.end(), key) != graphs.end()) need_graph(located.at);
       }
     }
     punct(":");

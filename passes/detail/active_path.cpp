@@ -60,7 +60,7 @@ void ActivePath::find(const std::function<bool(const OpDef&)>& expands,
                                                op->name()));
       std::vector<Value> old;
       for (size_t i = 0; i < op->num_results(); ++i) old.push_back(op->result(i));
-      std::vector<Value> now = expand_in_place(*op);
+      std::vector<Value> now = expand_in_place(*op, context == nullptr);
       for (size_t i = 0; i < old.size(); ++i)
         for (std::vector<Value>* values : {&of, &wrt, &watched})
           std::replace(values->begin(), values->end(), old[i], now[i]);

@@ -5,6 +5,7 @@
 #include <sinter/passes/autodiff.h>
 #include <sinter/passes/detail/active_path.h>
 #include <sinter/passes/detail/util.h>
+#include <sinter/passes/transforms.h>
 
 #include <algorithm>
 
@@ -101,8 +102,9 @@ class ForwardMode {
     std::vector<Value> by_result;
     {
       InsertionScope scope(graph_, before, op, op.loc());
-      by_result = op.def().jvp ? op.def().jvp(JvpContext(op, std::move(by_operand)))
-                               : transposed_vjp(op, by_operand, before);
+      by_result = op.def().jvp
+                      ? op.def().jvp(JvpContext(op, std::move(by_operand), &graph_transforms()))
+                      : transposed_vjp(op, by_operand, before);
     }
     SINTER_CHECK(by_result.size() == op.num_results(), "{} has {} results and {} tangents",
                  op.name(), op.num_results(), by_result.size());
@@ -134,7 +136,7 @@ class ForwardMode {
     std::vector<bool> needed;
     for (Value t : tangents) needed.push_back(static_cast<bool>(t));
     Op* first = w[floats.at(0)].op();
-    Grads grads = op.def().vjp(VjpContext(op, w, needed));
+    Grads grads = op.def().vjp(VjpContext(op, w, needed, &graph_transforms()));
     std::vector<Value> of, given, wrt;
     for (size_t k = 0; k < grads.size(); ++k)
       if (needed[k] && grads[k]) {

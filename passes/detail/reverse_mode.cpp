@@ -6,6 +6,7 @@
 #include <sinter/passes/autodiff.h>
 #include <sinter/passes/detail/active_path.h>
 #include <sinter/passes/detail/util.h>
+#include <sinter/passes/transforms.h>
 
 #include <algorithm>
 
@@ -146,15 +147,18 @@ class ReverseMode {
     std::vector<bool> needed;
     for (Value v : op.operands()) needed.push_back(v && path_.active.contains(v));
     InsertionScope scope = place(&op);
-    Grads by_operand = op.def().vjp(VjpContext(op, std::move(grads), needed));
+    Grads by_operand = op.def().vjp(VjpContext(op, std::move(grads), needed, &graph_transforms()));
     SINTER_CHECK(by_operand.size() == needed.size(), "{} has {} operands and {} gradients",
                  op.name(), needed.size(), by_operand.size());
     for (size_t k = 0; k < needed.size(); ++k) {
       if (!needed[k] || !by_operand[k]) continue;
       Value operand = op.operand(k);
-      SINTER_CHECK(by_operand[k].type() == operand.type(),
-                   "the derivative of {} by operand {} is {}, expected {}", op.name(), k,
-                   by_operand[k].type().str(), operand.type().str());
+      if (by_operand[k].type() != operand.type())
+        throw Error(Diagnostic{
+            op.loc(),
+            fmt::format("autodiff: the derivative of {} by operand {}: expected {}, got {}",
+                        op.name(), detail::operand_name(op, k), operand.type().str(),
+                        by_operand[k].type().str())});
       contributions_[operand].push_back({at, k, by_operand[k]});
     }
   }

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -10,18 +11,50 @@
 
 namespace sinter::detail {
 
-std::vector<Graph*> entry_graphs(const Module& module) {
+namespace {
+
+std::vector<Graph*> uncalled_graphs(const Module& module) {
   std::unordered_set<std::string> called;
   for (const auto& graph : module.graphs())
     for (Op& op : *graph)
-      if (!op.callee().empty()) called.insert(op.callee());
+      if (op.def().has_callee)
+        for (std::string& name : callees_of(op)) called.insert(std::move(name));
   std::vector<Graph*> out;
   for (const auto& graph : module.graphs())
     if (!called.contains(graph->name())) out.push_back(graph.get());
   return out;
 }
 
-std::vector<Value> expand_in_place(Op& op) {
+bool is_private(const Graph& graph) {
+  auto it = graph.attributes.find("private");
+  return it != graph.attributes.end() && same(it->second, true);
+}
+
+}  // namespace
+
+std::vector<Graph*> entry_graphs(const Module& module) {
+  std::vector<Graph*> graphs = uncalled_graphs(module);
+  std::erase_if(graphs, [](const Graph* graph) { return is_private(*graph); });
+  return graphs;
+}
+
+size_t erase_uncalled(Module& module, const std::vector<Graph*>& entries_at_first) {
+  size_t count = 0;
+  for (bool again = true; again;) {
+    again = false;
+    for (Graph* graph : uncalled_graphs(module)) {
+      bool entry = std::find(entries_at_first.begin(), entries_at_first.end(), graph) !=
+                   entries_at_first.end();
+      if (entry && !is_private(*graph)) continue;
+      module.erase_graph(*graph);
+      ++count;
+      again = true;
+    }
+  }
+  return count;
+}
+
+std::vector<Value> expand_in_place(Op& op, bool keep) {
   Graph& graph = op.graph();
   std::vector<Value> values;
   {
@@ -37,8 +70,14 @@ std::vector<Value> expand_in_place(Op& op) {
     if (values[i].name().empty()) values[i].set_name(old.name());
     old.replace_all_uses_with(values[i]);
   }
-  graph.erase(op);
+  if (!keep) graph.erase(op);
   return values;
+}
+
+std::string operand_name(const Op& op, size_t i) {
+  const auto& specs = op.def().operands;
+  bool named = i < specs.size() && specs[i].kind != OperandSpec::Variadic;
+  return named ? std::string(specs[i].name) : fmt::format("{}", i);
 }
 
 Value find_value(const Graph& graph, std::string_view name) {

@@ -9,15 +9,24 @@
 
 namespace sinter::detail {
 
-// The graphs that no op calls, in the module's order: those that are run by name.
+// The graphs that no op calls, in the module's order: those that are run by name. Sub-graphs that
+// the C++ functions made (attribute `private`) are none, whether called or not.
 std::vector<Graph*> entry_graphs(const Module& module);
+
+// Removes sub-graphs that lost their last call, and those that only they called: private ones, and
+// what was no entry graph at first and is one now. How many.
+size_t erase_uncalled(Module& module, const std::vector<Graph*>& entries_at_first);
 
 // Replaces a composite op by its expansion, which keeps the op's location, `from`, segment and
 // value names; the values that stand for its results.
-std::vector<Value> expand_in_place(Op& op);
+// With `keep` the op stays behind without uses, so that values which a caller holds stay valid.
+std::vector<Value> expand_in_place(Op& op, bool keep = false);
 
 // The output of that name, else the input or other value; null when there is none.
 Value find_value(const Graph& graph, std::string_view name);
+
+// The name of an operand in the op's definition, or its number among variadic ones.
+std::string operand_name(const Op& op, size_t i);
 
 // "%h: f32[8,64], 2048 bytes"; an unnamed value is called after its op.
 std::string describe(Value v);

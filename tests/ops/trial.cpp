@@ -18,6 +18,21 @@ uint64_t hash_of(std::string_view text) {
   return h;
 }
 
+// The gradient of that graph, for an op that names one: 2 x dy for each float input.
+Graph& add_gradient(Module& module, const Graph& callee) {
+  Graph& graph = module.add_graph(callee.name() + "_vjp");
+  std::vector<Value> operands, cotangents;
+  for (Value v : callee.inputs()) operands.push_back(graph.add_input(v.name(), v.type()));
+  for (const GraphOutput& o : callee.outputs()) graph.add_input("y_" + o.name, o.value.type());
+  for (const GraphOutput& o : callee.outputs())
+    if (is_float(o.value.dtype()))
+      cotangents.push_back(graph.add_input("dy_" + o.name, o.value.type()));
+  size_t next = 0;
+  for (Value v : operands)
+    if (is_float(v.dtype())) graph.add_output("", v * 2.0 * cotangents[next++]);
+  return graph;
+}
+
 }  // namespace
 
 void on_small_stack(const std::function<void()>& body) {
@@ -51,16 +66,20 @@ Trial make_trial(const OpDef& def, const Sample& sample, size_t number) {
   for (const TensorType& type : sample.operands) trial.name += " " + type.str();
   trial.module = std::make_unique<Module>();
   OpInit init;
-  if (def.has_callee)
-    init.callee =
-        add_callee(*trial.module, sample.operands, fmt::format("callee{}", number)).name();
+  if (def.has_callee) {
+    Graph& callee =
+        add_callee(*trial.module, sample.operands, fmt::format("{}_callee{}", def.name, number));
+    init.callee = callee.name();
+    for (const std::string& attr : def.callee_attrs)
+      trial.sample.attrs[attr] = add_gradient(*trial.module, callee).name();
+  }
   trial.graph = &trial.module->add_graph("g");
   for (size_t i = 0; i < sample.operands.size(); ++i) {
     bool absent = std::find(sample.absent.begin(), sample.absent.end(), i) != sample.absent.end();
     init.operands.push_back(
         absent ? Value() : trial.graph->add_input(fmt::format("x{}", i), sample.operands[i]));
   }
-  init.attrs = trial_attrs(def, sample);
+  init.attrs = trial_attrs(def, trial.sample);
   init.loc = SourceLocation::here("trial.cpp", 7);
   trial.op = &trial.graph->create(def, std::move(init));
   for (size_t i = 0; i < trial.op->num_results(); ++i)
@@ -238,8 +257,8 @@ double difference(const ReferenceTensor& given, const ReferenceTensor& right, si
 
 Graph& copy_into(Module& module, const Graph& graph, const std::string& name) {
   for (Op& op : graph)
-    if (const Graph* callee = graph.module().find(op.callee()))
-      if (module.find(callee->name()) == nullptr) copy_into(module, *callee, callee->name());
+    for (const std::string& callee : callees_of(op))
+      if (module.find(callee) == nullptr) copy_into(module, *graph.module().find(callee), callee);
   Graph& copy = module.add_graph(name);
   ValueMap<Value> map;
   for (Value v : graph.inputs()) map[v] = copy.add_input(v.name(), v.type());
