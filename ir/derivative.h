@@ -94,6 +94,10 @@ class JvpContext {
     return op_.attrs<T>();
   }
   const GraphTransforms& transforms() const { return detail::required(transforms_, op_); }
+  // The same op with other tangents.
+  JvpContext with(std::vector<Value> tangents) const {
+    return {op_, std::move(tangents), transforms_};
+  }
 
  private:
   const Op& op_;

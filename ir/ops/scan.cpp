@@ -339,7 +339,8 @@ struct Scan {
     const Attrs& a = c.attrs<Attrs>();
     auto count = static_cast<int64_t>(c.num_operands());
     if (a.carries < 0 || a.stacked < 0 || a.carries + a.stacked > count)
-      return c.error("{} carries and {} stacked operands of {}", a.carries, a.stacked, count);
+      return c.error("takes at least {} operands, {} carries and {} stacked, got {}",
+                     a.carries + a.stacked, a.carries, a.stacked, count);
     if (a.length < -1) return c.error("length {} is negative", a.length);
     if (a.length == -1 && a.stacked == 0)
       return c.error("nothing is stacked: give the number of steps as length");

@@ -141,6 +141,13 @@ class DirectBuilder : public BodyBuilder {
   static Cell start(Fn combine, DType type) {
     Cell cell{};
     if (combine == Fn::Add) return cell;
+    if (combine == Fn::Mul) {
+      if (is_float(type))
+        cell.f = 1;
+      else
+        cell.i = 1;
+      return cell;
+    }
     bool lowest = combine == Fn::Max;
     if (is_float(type))
       cell.f = lowest ? -INFINITY : INFINITY;

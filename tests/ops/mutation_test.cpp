@@ -117,8 +117,7 @@ OpDef forward_mutant_of(const OpDef& def, size_t at, Fault fault) {
       wrong.push_back(i == at ? made_wrong(c.tangent(i), {}, fault) : c.tangent(i));
       any = any || wrong.back();
     }
-    return any ? right(JvpContext(c.op(), std::move(wrong)))
-               : std::vector<Value>(c.op().num_results());
+    return any ? right(c.with(std::move(wrong))) : std::vector<Value>(c.op().num_results());
   };
   return mutant;
 }
