@@ -111,8 +111,54 @@ class Fuser {
     }
   }
 
+  // A group, or an op that is in none.
+  struct Unit {
+    const Group* group;
+    const Op* op;
+    const void* key() const { return group ? static_cast<const void*>(group) : op; }
+  };
+  Unit unit_of(const Op& op) const {
+    const Group* g = group_of(op);
+    return {g, g ? nullptr : &op};
+  }
+  static std::vector<const Op*> members(const Unit& u) {
+    if (!u.group) return {u.op};
+    return {u.group->ops.begin(), u.group->ops.end()};
+  }
+  // The last position among the unit's ops and all that it waits for. A group's ops may stand
+  // apart, and with it what waits for its first one waits for its last.
+  int64_t reach(const Unit& u) const {
+    auto it = reach_.find(u.key());
+    if (it != reach_.end()) return it->second;
+    return u.group ? u.group->ops.back()->position() : u.op->position();
+  }
+  // After a change of `g`: what it waits for, and what waits for it, reach as far.
+  void spread(const Group& g) {
+    Unit changed{&g, nullptr};
+    int64_t& own = reach_[&g];
+    own = g.ops.back()->position();
+    for (const Op* op : g.ops)
+      for (Value v : op->operands())
+        if (Op* up = v ? v.op() : nullptr; up && group_of(*up) != &g)
+          own = std::max(own, reach(unit_of(*up)));
+    std::vector<Unit> stack{changed};
+    while (!stack.empty()) {
+      Unit top = stack.back();
+      stack.pop_back();
+      int64_t least = reach(top);
+      for (const Op* op : members(top))
+        for (size_t r = 0; r < op->num_results(); ++r)
+          for (const Use& use : op->result(r).uses()) {
+            Unit user = unit_of(*use.op);
+            if (reach(user) >= least) continue;
+            reach_[user.key()] = least;
+            stack.push_back(user);
+          }
+    }
+  }
+
   // Whether `from` feeds `to` along any path outside `to`; groups count as one. Looks from `to` up:
-  // what ends before `from` begins does not depend on it, which leaves little to look at.
+  // what reaches less far than `from` begins does not depend on it, which leaves little to look at.
   bool reaches(const Op* from, const Group* to) const {
     const Group* source = group_of(*from);
     if (source == to) return true;
@@ -125,14 +171,10 @@ class Fuser {
       for (Value v : top->operands()) {
         const Op* up = v ? v.op() : nullptr;
         if (!up) continue;
-        const Group* g = group_of(*up);
-        if (source ? g == source : up == from) return true;
-        if (!seen.insert(g ? static_cast<const void*>(g) : up).second) continue;
-        if ((g ? g->ops.back() : up)->position() < first) continue;
-        if (g)
-          stack.insert(stack.end(), g->ops.begin(), g->ops.end());
-        else
-          stack.push_back(up);
+        Unit unit = unit_of(*up);
+        if (source ? unit.group == source : up == from) return true;
+        if (!seen.insert(unit.key()).second || reach(unit) < first) continue;
+        for (const Op* op : members(unit)) stack.push_back(op);
       }
     }
     return false;
@@ -310,6 +352,7 @@ class Fuser {
     g.ops = std::move(members);
     g.space = space.value();
     for (Op* j : joining) group_of_[j] = &g;
+    spread(g);
     return std::nullopt;
   }
 
@@ -356,6 +399,7 @@ class Fuser {
     Group& alone = *groups_.back();
     alone.ops.push_back(&op);
     group_of_[&op] = &alone;
+    spread(alone);
     // One op always has a space.
     if (Result<IterationSpace> space = kernel_space(alone.ops); space.ok())
       alone.space = space.value();
@@ -397,6 +441,7 @@ class Fuser {
           a->ops = std::move(members);
           b->merged_away = true;
           merged_into_[b] = a;
+          spread(*a);
         }
     }
   }
@@ -421,14 +466,14 @@ class Fuser {
 
   void emit() {
     // Units in an order that respects all edges and otherwise follows the last op of each.
-    struct Unit {
+    struct Placed {
       Group* group = nullptr;
       Op* op = nullptr;
       int64_t key = 0;
       int waiting = 0;
       std::vector<size_t> next;
     };
-    std::vector<Unit> units;
+    std::vector<Placed> units;
     std::unordered_map<const Group*, size_t> unit_of_group;
     std::unordered_map<const Op*, size_t> unit_of_op;
     for (Op& op : graph_) {
@@ -475,7 +520,7 @@ class Fuser {
     SINTER_CHECK(sequence.size() == units.size(), "fuse made a cycle in @{}", graph_.name());
     // Positions serve as sort keys until every body is made.
     struct Plan {
-      Unit* unit;
+      Placed* unit;
       std::vector<Op*> body;
       std::vector<Value> results;
     };
@@ -579,6 +624,8 @@ class Fuser {
   std::unordered_map<const Op*, Group*> group_of_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::unordered_map<Group*, Group*> merged_into_;
+  // Units that reach further than their own last op; see reach().
+  std::unordered_map<const void*, int64_t> reach_;
 };
 
 }  // namespace

@@ -55,6 +55,10 @@ class Tracer {
       if (mentions(e, axis))
         throw Declined{
             fmt::format("the result of {} is read along the axis it reduces", op.name())};
+      std::vector<int> indices;
+      e.collect_gathered(indices);
+      if (!indices.empty())
+        throw Declined{fmt::format("the result of {} is read where an index points", op.name())};
       if (mentions(e, kReduced))
         throw Declined{fmt::format("{} is reduced inside another reduction", op.name())};
     }

@@ -71,8 +71,8 @@ Shape joined(const Shape& a, const Shape& b) {
 
 }  // namespace
 
-Value jacobian(Graph& graph, Value of, Value wrt, Mode mode) {
-  bool forward = mode == Mode::Forward;
+Value jacobian(Graph& graph, Value of, Value wrt, DerivativeMode mode) {
+  bool forward = mode == DerivativeMode::Forward;
   Value rows = for_all_directions(graph, forward ? wrt : of, [&](Graph& body, Value direction) {
     Value y = counterpart(of, body), x = counterpart(wrt, body);
     return forward ? tangents(body, {&y, 1}, {&x, 1}, {&direction, 1})[0]

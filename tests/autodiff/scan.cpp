@@ -59,7 +59,9 @@ struct Network {
     Graph& body = module.add_graph("body");
     Value h = body.add_input("h", h0.type());
     Value x = body.add_input("x", {DType::F32, {kRows, kInputs}});
-    Cell c = cell(h, x, body.add_input("w", w.type()), body.add_input("u", u.type()));
+    // In this order, which arguments of one call do not have.
+    Value own_w = body.add_input("w", w.type()), own_u = body.add_input("u", u.type());
+    Cell c = cell(h, x, own_w, own_u);
     body.add_output("h", c.next);
     body.add_output("y", c.row);
     std::vector<Value> results = scan(body, {h0}, {xs}, {w, u}, options);
