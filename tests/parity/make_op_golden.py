@@ -19,7 +19,11 @@ of the metadata says how to build it, line by line:
     x f32[2,3] 1 2.0 0.5                     an input: F(shape, 1) * 2.0 + 0.5
     ids i32[4] 3 5 -1                        an integer or bool input: (97-valued part of F) mod 5 - 1
     grad x                                   the inputs with gradients
-    bf16 ulp                                 (or: contraction) also in bf16, and held to what
+    bf16 ulp                                 also in bf16; what it is held to:
+
+ulp: results to one unit in the last place of the value, gradients to two. row: gradients, which are
+differences of rounded numbers along a row, to 2^-7 of the largest instead. attention: results too.
+contraction: both to 2^-7 sum |a b|. loss: as ulp, with f32 results.
 
 Ops without an entry have a line in tests/golden/without_golden.txt, which says why.
 """
@@ -141,8 +145,44 @@ def pointwise(c):
     unary("softplus", F.softplus)
     unary("gelu", F.gelu)
     unary("gelu", lambda x: F.gelu(x, approximate="tanh"), attrs=' {approximate = "tanh"}')
-    unary("clamp", lambda x: x.clamp(-0.75, 1.25), attrs=" {min = -0.75, max = 1.25}")
+    unary("clamp", lambda x: x.clamp(-0.703125, 1.296875),
+          attrs=" {min = -0.703125, max = 1.296875}")
     unary("stop_gradient", lambda x: x.detach() + 0 * x)
+
+    off = f([3, 7], 1, 2, 0.015625)  # none at a kink
+    unary("exp2", torch.exp2)
+    unary("log2", torch.log2, positive)
+    unary("log1p", torch.log1p, unit)
+    unary("cbrt", lambda x: x.sign() * x.abs() ** (1 / 3), off)
+    unary("tan", torch.tan, unit)
+    unary("sinh", torch.sinh)
+    unary("cosh", torch.cosh)
+    unary("asin", torch.asin, unit)
+    unary("acos", torch.acos, unit)
+    unary("atan", torch.atan)
+    unary("erf", torch.erf)
+    unary("erfc", torch.erfc)
+    unary("erfc_inv", lambda x: S.erfinv(1 - x), positive)
+    unary("norm_cdf", S.ndtr)
+    unary("reciprocal", torch.reciprocal, positive)
+    unary("ceil", torch.ceil, off)
+    unary("round", torch.round)
+    unary("trunc", torch.trunc, off)
+    unary("sign", torch.sign)
+    for op in ["isfinite", "isnan", "isinf"]:
+        c.add(f"{op} %x", {"x": x}, getattr(torch, op), grad=False)
+    unary("logsigmoid", F.logsigmoid)
+    unary("softsign", F.softsign)
+    unary("mish", F.mish)
+    unary("elu", lambda x: F.elu(x, 0.75), off, attrs=" {alpha = 0.75}")
+    unary("selu", F.selu, off)
+    unary("leaky_relu", lambda x: F.leaky_relu(x, 0.125), off, attrs=" {slope = 0.125}")
+    wide = f([3, 7], 1, 6, 0.03125)  # ±9
+    unary("relu6", F.relu6, wide)
+    unary("hardtanh", lambda x: F.hardtanh(x, -1, 1.5), off, attrs=" {max = 1.5}")
+    # PyTorch's own multiplies by a rounded sixth.
+    unary("hardsigmoid", lambda x: (x + 3).clamp(0, 6) / 6, wide)
+    unary("hardswish", F.hardswish, wide)
 
     def binary(op, function, a=x, b=f([3, 7], 4, 2), bf16="ulp"):
         c.add(f"{op} %a, %b", {"a": a, "b": b}, function, bf16)
@@ -154,10 +194,24 @@ def pointwise(c):
     binary("maximum", torch.maximum)
     binary("minimum", torch.minimum)
     binary("pow", torch.pow, positive)
+    binary("atan2", torch.atan2, off)
+    binary("hypot", torch.hypot, off)
+    binary("remainder", torch.remainder, off, f([3, 7], 4, 1, 2.0))
+    binary("logaddexp", torch.logaddexp)
+    three = {"a": x, "b": f([3, 7], 4, 2), "d": positive}
+    c.add("lerp %a, %b, %d", three, torch.lerp, "ulp")
+    c.add("fma %a, %b, %d", three, lambda a, b, d: a * b + d, "ulp")
+    for op in ["bitwise_and", "bitwise_or", "bitwise_xor"]:
+        c.add(f"{op} %a, %b", {"a": ints([4, 6], 1, 97, -40), "b": ints([4, 6], 2, 97, -40)},
+              getattr(torch, op))
+    c.add("bitwise_not %a", {"a": ints([4, 6], 1, 97, -40)}, torch.bitwise_not)
+    for op, there in [("shift_left", "left"), ("shift_right", "right")]:
+        c.add(f"{op} %a, %b", {"a": ints([4, 6], 1, 97, -40), "b": ints([4, 6], 2, 6)},
+              getattr(torch, f"bitwise_{there}_shift"))
     for op in ["eq", "ne", "lt", "le", "gt", "ge"]:
         c.add(f"{op} %a, %b", {"a": ints([4, 6], 1, 4), "b": ints([4, 6], 2, 4)},
               getattr(torch, op))
-    for op in ["logical_and", "logical_or"]:
+    for op in ["logical_and", "logical_or", "logical_xor"]:
         c.add(f"{op} %a, %b", {"a": bools([4, 6], 1), "b": bools([4, 6], 2)}, getattr(torch, op))
     c.add("logical_not %a", {"a": bools([4, 6], 1)}, torch.logical_not)
     c.add("where %c, %a, %b", {"c": bools([3, 7], 1), "a": x, "b": f([3, 7], 4)}, torch.where, "ulp")
@@ -181,6 +235,10 @@ def views(c):
          lambda x: F.pad(x, (2, 1, 1, 0, 0, 1), value=0.5))
     view("squeeze %x {axes = [0, 2]}", lambda x: x.squeeze((0, 2)), f([1, 3, 1, 2], 1))
     view("unsqueeze %x {axes = [0, 2]}", lambda x: x[None, :, None], f([3, 2], 1))
+    view('pad %x {low = [0, 0, 2], high = [0, 0, 3], mode = "edge"}',
+         lambda x: F.pad(x, (2, 3), mode="replicate"))
+    view('pad %x {low = [0, 0, 2], high = [0, 0, 3], mode = "reflect"}',
+         lambda x: F.pad(x, (2, 3), mode="reflect"))
     view("reverse %x {axes = [0, 2]}", lambda x: x.flip(0, 2))
     view("roll %x {shift = [1, -2], axes = [1, 2]}", lambda x: x.roll((1, -2), (1, 2)))
     view("repeat %x {count = 3, axis = 1}", lambda x: x.repeat_interleave(3, 1))
@@ -216,6 +274,35 @@ def reductions(c):
     reduce("logsumexp", lambda x, a, k: x.logsumexp(a, k))
 
 
+    def prod(x, axes, keep):
+        for axis in sorted(axes, reverse=True):
+            x = x.prod(axis, keepdim=keep)
+        return x
+
+    reduce("prod", prod, f([3, 4, 2], 1, 0.25, 1.0), None)
+    for correction in [1, 0]:
+        for op, function in [("var", torch.var), ("std", torch.std)]:
+            c.add(f"{op} %x {{axes = [0, 2], correction = {correction}}}", {"x": x},
+                  lambda x, g=function, k=correction: g(x, (0, 2), correction=k), "row")
+            c.add(f"{op} %x {{axes = [1], keep = true, correction = {correction}}}", {"x": x},
+                  lambda x, g=function, k=correction: g(x, 1, correction=k, keepdim=True), "row")
+    for op in ["argmax", "argmin"]:
+        c.add(f"{op} %x {{axes = [1]}}", {"x": x}, lambda x, o=op: getattr(x, o)(1), grad=False)
+        c.add(f"{op} %x {{axes = [2], keep = true}}", {"x": x},
+              lambda x, o=op: getattr(x, o)(2, keepdim=True), grad=False)
+        c.add(f"{op} %x", {"x": x}, lambda x, o=op: getattr(x, o)(), grad=False)
+    for op in ["any", "all"]:
+        c.add(f"{op} %x {{axes = [0, 2]}}", {"x": bools([2, 5, 2], 3)},
+              lambda x, o=op: getattr(torch, o)(x, (0, 2)))
+    for op, function in [("cumsum", torch.cumsum), ("cumprod", torch.cumprod)]:
+        v = x if op == "cumsum" else f([3, 4, 5], 1, 0.25, 1.0)
+        bf16 = "row" if op == "cumsum" else None
+        c.add(f"{op} %x {{axis = 1}}", {"x": v}, lambda x, g=function: g(x, 1), bf16)
+        c.add(f"{op} %x {{axis = 2, reverse = true}}", {"x": v},
+              lambda x, g=function: g(x.flip(2), 2).flip(2), bf16)
+    c.add("cumsum %x {axis = 1, exclusive = true}", {"x": x}, lambda x: x.cumsum(1) - x, "row")
+
+
 def contractions(c):
     def matmul(text, a, b, function):
         c.add(text, {"a": a, "b": b}, function, "contraction")
@@ -228,21 +315,130 @@ def contractions(c):
           lambda a, b, c: torch.addmm(c, a, b), "contraction")
 
 
+    c.add("dot_general %a, %b {a_batch = [0], b_batch = [1], a_contract = [2], b_contract = [0]}",
+          {"a": f([2, 3, 4], 1), "b": f([4, 2, 5], 2)},
+          lambda a, b: torch.einsum("bik,kbj->bij", a, b), "contraction")
+    c.add("outer %a, %b", {"a": f([3], 1), "b": f([5], 2)}, torch.outer, "contraction")
+    c.add("linear %x, %w", {"x": f([2, 3, 6], 1), "w": f([6, 4], 2)}, lambda x, w: x @ w,
+          "contraction")
+    c.add("linear %x, %w, bias=%b", {"x": f([2, 3, 6], 1), "w": f([6, 4], 2), "b": f([4], 3)},
+          lambda x, w, b: F.linear(x, w.T, b), "contraction")
+    c.add('einsum %a, %b {equation = "bij,kj->bik"}', {"a": f([2, 3, 4], 1), "b": f([5, 4], 2)},
+          lambda a, b: torch.einsum("bij,kj->bik", a, b), "contraction")
+    c.add('einsum %a, %b, %d {equation = "ij,jk,kl->li"}',
+          {"a": f([2, 3], 1), "b": f([3, 4], 2), "d": f([4, 5], 3)},
+          lambda a, b, d: torch.einsum("ij,jk,kl->li", a, b, d))
+    c.add("conv1d %x, %w {stride = [2], padding = [1], dilation = [2]}",
+          {"x": f([2, 3, 9], 1), "w": f([4, 3, 3], 2)},
+          lambda x, w: F.conv1d(x, w, stride=2, padding=1, dilation=2), "contraction")
+    c.add("conv2d %x, %w, bias=%b {padding = [1, 0]}",
+          {"x": f([2, 3, 4, 5], 1), "w": f([2, 3, 3, 2], 2), "b": f([2], 3)},
+          lambda x, w, b: F.conv2d(x, w, b, padding=(1, 0)), "contraction")
+    c.add("conv2d %x, %w {stride = [2, 1], groups = 2}",
+          {"x": f([1, 4, 5, 4], 1), "w": f([6, 2, 2, 3], 2)},
+          lambda x, w: F.conv2d(x, w, stride=(2, 1), groups=2), "contraction")
+    def columns(x):  # [N, C*K, L] to [C, kernel…, N, outputs…]
+        return F.unfold(x, (2, 3), stride=(2, 1), padding=(1, 0)).reshape(2, 3, 2, 3, 3, 3).permute(
+            1, 2, 3, 0, 4, 5)
+
+    c.add("im2col %x {kernel = [2, 3], stride = [2, 1], padding = [1, 0]}",
+          {"x": f([2, 3, 4, 5], 1)}, columns, "ulp")
+    c.add("col2im %x {extents = [4, 5], stride = [2, 1], padding = [1, 0]}",
+          {"x": f([3, 2, 3, 2, 3, 3], 1)},
+          lambda x: F.fold(x.permute(3, 0, 1, 2, 4, 5).reshape(2, 18, 9), (4, 5), (2, 3),
+                           stride=(2, 1), padding=(1, 0)), "ulp")
+
+
+def pools(c):
+    x = f([2, 2, 5, 4], 10)  # no ties within a window
+    c.add("max_pool %x {kernel = [2, 2]}", {"x": x}, lambda x: F.max_pool2d(x, 2), "ulp")
+    c.add("max_pool %x {kernel = [3, 2], stride = [1, 2], padding = [1, 0]}", {"x": x},
+          lambda x: F.max_pool2d(x, (3, 2), (1, 2), (1, 0)), "ulp")
+    c.add("avg_pool %x {kernel = [2, 2]}", {"x": x}, lambda x: F.avg_pool2d(x, 2), "ulp")
+    for counted in ["true", "false"]:
+        c.add(f"avg_pool %x {{kernel = [3, 2], stride = [1, 2], padding = [1, 0], "
+              f"count_padding = {counted}}}", {"x": x},
+              lambda x, k=counted: F.avg_pool2d(x, (3, 2), (1, 2), (1, 0),
+                                                count_include_pad=k == "true"), "row")
+
+
 def indexing(c):
     c.add("embedding %table, %ids", {"table": f([6, 4], 1), "ids": ints([2, 5], 2, 6)},
           lambda table, ids: F.embedding(ids, table), "ulp")
 
 
+    x = f([3, 5, 2], 1)
+    ids = ints([4], 2, 5)
+    c.add("gather %x, %ids {axis = 1}", {"x": x, "ids": ids}, lambda x, i: x[:, i], "ulp")
+    c.add("gather %x, %ids", {"x": x, "ids": ints([2, 2], 3, 3)}, lambda x, i: x[i], "ulp")
+    c.add("scatter %x, %ids, %u {axis = 1}", {"x": x, "ids": ints([2], 1, 5), "u": f([3, 2, 2], 2)},
+          lambda x, i, u: x.index_copy(1, distinct(i), u), "ulp")
+    c.add("scatter_add %x, %ids, %u {axis = 1}", {"x": x, "ids": ids, "u": f([3, 4, 2], 2)},
+          lambda x, i, u: x.index_add(1, i, u), "ulp")
+    c.add("take_along_axis %x, %ids {axis = 1}", {"x": x, "ids": ints([3, 4, 2], 2, 5)},
+          lambda x, i: x.gather(1, i), "ulp")
+    c.add("masked_fill %x, %m {value = 0.5}", {"x": x, "m": bools([3, 5, 2], 2)},
+          lambda x, m: x.masked_fill(m, 0.5), "ulp")
+
+    def window(x, start, sizes):
+        begin = [max(0, min(int(s), n - k)) for s, n, k in zip(start, x.shape, sizes)]
+        return tuple(slice(b, b + k) for b, k in zip(begin, sizes))
+
+    def update(x, u, start):
+        y = x.clone()
+        y[window(x, start, u.shape)] = u
+        return y
+
+    for s in [1, 2]:
+        start = ints([3], s, 4)
+        c.add("dynamic_slice %x, %start {sizes = [2, 3, 1]}", {"x": x, "start": start},
+              lambda x, i: x[window(x, i, (2, 3, 1))], "ulp")
+        c.add("dynamic_update_slice %x, %u, %start", {"x": x, "u": f([2, 3, 1], 2), "start": start},
+              update, "ulp")
+    x = f([3, 7, 2], 5)
+    for descending in ["false", "true"]:
+        c.add(f"sort %x {{axis = 1, descending = {descending}}}", {"x": x},
+              lambda x, d=descending: tuple(x.sort(dim=1, descending=d == "true", stable=True)), "ulp",
+              results="%y, %places")
+        c.add(f"argsort %x {{axis = 1, descending = {descending}}}", {"x": x},
+              lambda x, d=descending: x.argsort(dim=1, descending=d == "true", stable=True), grad=False)
+    for largest in ["true", "false"]:
+        c.add(f"topk %x {{k = 3, axis = 1, largest = {largest}}}", {"x": x},
+              lambda x, w=largest: tuple(x.topk(3, 1, w == "true")), "ulp", results="%y, %places")
+
+
+def distinct(ids):
+    assert len(set(ids.reshape(-1).tolist())) == ids.numel(), ids
+    return ids
+
+
 def normalisations(c):
     x = f([3, 4, 6], 1, 2)
     for axis in [2, 0]:
-        c.add(f"softmax %x {{axis = {axis}}}", {"x": x}, lambda x, a=axis: x.softmax(a), "ulp")
+        c.add(f"softmax %x {{axis = {axis}}}", {"x": x}, lambda x, a=axis: x.softmax(a), "row")
         c.add(f"log_softmax %x {{axis = {axis}}}", {"x": x}, lambda x, a=axis: x.log_softmax(a),
-              "ulp")
+              "row")
     w = f([6], 2, 0.5, 1.0)
     c.add("layer_norm %x, %w, %b", {"x": x, "w": w, "b": f([6], 3)},
           lambda x, w, b: F.layer_norm(x, [6], w, b, 1e-5), "ulp")
     c.add("rms_norm %x, %w", {"x": x, "w": w}, lambda x, w: F.rms_norm(x, [6], w, 1e-5), "ulp")
+
+
+    c.add("l2_normalize %x {axis = 1}", {"x": x}, lambda x: F.normalize(x, dim=1, eps=1e-12), "row")
+    x, w, b = f([2, 4, 3, 2], 1, 2), f([4], 2, 0.5, 1.0), f([4], 3)
+    c.add("group_norm %x, %w, %b {groups = 2}", {"x": x, "w": w, "b": b},
+          lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5), "row")
+    axes = (0, 2, 3)
+    c.add("batch_norm %x, %w, %b", {"x": x, "w": w, "b": b},
+          lambda x, w, b: (F.batch_norm(x, None, None, w, b, True, 0, 1e-5), x.mean(axes),
+                           x.var(axes, correction=0)), results="%y, %mean, %var")
+
+    def inference(x, w, b, mean, var):
+        column = [part.reshape(4, 1, 1) for part in (w, b, mean, var)]
+        return (x - column[2]) * (column[3] + 1e-5).rsqrt() * column[0] + column[1]
+
+    c.add("batch_norm_inference %x, %w, %b, %m, %v",
+          {"x": x, "w": w, "b": b, "m": f([4], 4), "v": f([4], 5, 0.5, 1.0)}, inference)
 
 
 def attentions(c):
@@ -254,10 +450,23 @@ def attentions(c):
           lambda x, offset: rope(x, "interleaved", 500.0, int(offset)), "ulp")
     c.add("attention %q, %k, %v {causal = true}", {"q": q, "k": k, "v": v},
           lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
-          "contraction")
+          "attention")
     c.add("attention %q, %k, %v, mask=%m {scale = 0.25}",
           {"q": q, "k": f([2, 4, 7, 6], 2), "v": f([2, 4, 7, 6], 3), "m": bools([2, 4, 5, 7], 4)},
-          lambda q, k, v, m: attention(q, k, v, 0.25, mask=m), "contraction")
+          lambda q, k, v, m: attention(q, k, v, 0.25, mask=m), "attention")
+
+
+    def capped(q, k, v, bias):
+        scores = 2 * torch.tanh(q @ k.mT / math.sqrt(6) / 2) + bias
+        return scores.softmax(-1) @ v, scores.logsumexp(-1)
+
+    c.add("attention %q, %k, %v, bias=%b {softcap = 2.0, lse = true}",
+          {"q": q, "k": f([2, 4, 7, 6], 2), "v": f([2, 4, 7, 3], 3), "b": f([2, 4, 5, 7], 4)},
+          capped, results="%y, %lse")
+    near = torch.ones(5, 5, dtype=torch.bool).tril() & torch.ones(5, 5, dtype=torch.bool).triu(-1)
+    c.add("attention %q, %k, %v {causal = true, window = 2}",
+          {"q": q, "k": f([2, 4, 5, 6], 2), "v": f([2, 4, 5, 6], 3)},
+          lambda q, k, v: attention(q, k, v, 1 / math.sqrt(6), mask=near), "attention")
 
 
 def losses(c):
@@ -267,12 +476,51 @@ def losses(c):
               {"z": z, "t": t},
               lambda z, t, r=reduction: (cross_entropy(z, t, r, 2), (t != 2).sum()), "loss",
               results="%y, %count")
+    def valid(t):
+        return (t != 2).sum()
+
+    weight = f([7], 4, 0.5, 1.0)
+    c.add("cross_entropy %z, %t {ignore_index = 2, label_smoothing = 0.125}", {"z": z, "t": t},
+          lambda z, t: (F.cross_entropy(z, t, ignore_index=2, label_smoothing=0.125), valid(t)),
+          "loss", results="%y, %count")
+    c.add("cross_entropy %z, %t, weight=%w {ignore_index = 2, label_smoothing = 0.125}",
+          {"z": z, "t": t, "w": weight},
+          lambda z, t, w: (F.cross_entropy(z, t, w, ignore_index=2, label_smoothing=0.125),
+                           valid(t)), grad=["z"], results="%y, %count")
+    c.add("cross_entropy %z, %t {ignore_index = 2, z_loss = 0.25}", {"z": z, "t": t},
+          lambda z, t: (F.cross_entropy(z, t, ignore_index=2)
+                        + 0.25 * (z.logsumexp(-1).square() * (t != 2)).sum() / valid(t), valid(t)),
+          "loss", results="%y, %count")
+    for reduction in ["mean", "sum", "none"]:
+        attrs = f'{{reduction = "{reduction}"}}'
+        c.add(f'nll %z, %t {{reduction = "{reduction}", ignore_index = 2}}', {"z": z, "t": t},
+              lambda z, t, r=reduction: (F.nll_loss(z, t, ignore_index=2, reduction=r), valid(t)),
+              results="%y, %count")
+        x, y = f([4, 6], 1, 2), f([4, 6], 2)
+        for op, function in [("mse", F.mse_loss), ("l1", F.l1_loss)]:
+            c.add(f"{op} %x, %y {attrs}", {"x": x, "y": y},
+                  lambda x, y, g=function, r=reduction: g(x, y, reduction=r), results="%l")
+        c.add(f'huber %x, %y {{delta = 0.75, reduction = "{reduction}"}}', {"x": x, "y": y},
+              lambda x, y, r=reduction: F.huber_loss(x, y, reduction=r, delta=0.75), results="%l")
+        p = f([4, 6], 3, 0.25, 0.5)
+        whole = {"mean": torch.mean, "sum": torch.sum, "none": lambda each: each}[reduction]
+        c.add(f"kl_div %x, %y {attrs}", {"x": x, "y": p},
+              lambda x, y, g=whole: g(F.kl_div(x, y, reduction="none")), results="%l")
+        c.add(f"binary_cross_entropy_with_logits %x, %y {attrs}", {"x": x, "y": p},
+              lambda x, y, r=reduction: F.binary_cross_entropy_with_logits(x, y, reduction=r),
+              results="%l")
+    c.add("kl_div %x, %y {log_target = true}", {"x": x, "y": y},
+          lambda x, y: F.kl_div(x, y, reduction="none", log_target=True).mean(), results="%l")
+    c.add("binary_cross_entropy_with_logits %x, %y, weight=%w, pos_weight=%p",
+          {"x": x, "y": p, "w": f([4, 6], 5, 0.5, 1.0), "p": f([6], 6, 0.5, 1.0)},
+          lambda x, y, w, q: F.binary_cross_entropy_with_logits(x, y, w, pos_weight=q),
+          grad=["x"], results="%l")
 
 
 def make():
     c = Cases()
-    for family in [pointwise, views, reductions, contractions, indexing, normalisations, attentions,
-                   losses]:
+    for family in [pointwise, views, reductions, contractions, pools, indexing, normalisations,
+                   attentions, losses]:
         family(c)
     return [("all_ops", c.golden, c.texts)]
 
