@@ -6,7 +6,9 @@
 #include "train_gpt/options.h"
 
 #include <sinter/frontends/train/device.h>
+#include <sinter/frontends/train/memory.h>
 #include <sinter/frontends/train/report.h>
+#include <sinter/runtime/memory.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -27,11 +29,49 @@ std::string data_path(const std::string& given) {
   return tree;
 }
 
-std::unique_ptr<train::GptTrainer> make_trainer(const train::TrainConfig& config,
-                                                DeviceKind device) {
+std::string cuda_target_name() {
+  for (const DeviceEntry& d : list_devices())
+    if (d.kind == DeviceKind::Cuda && d.unavailable.empty())
+      return d.name.substr(d.name.rfind(' ') + 1);
+  return "sm_90a";
+}
+
+// For a card of each size, what the run takes as it was asked for, and what would fit.
+int plan_memory(const Options& o) {
+  Plan plan = plan_for(o, DeviceKind::Cuda);
+  struct Card {
+    int64_t gib;
+    const char* target;
+  };
+  for (Card card : {Card{24, "sm_89"}, Card{40, "sm_80"}, Card{80, "sm_90a"}}) {
+    // The driver and its context take a part of each card.
+    int64_t limit = (card.gib << 30) - (int64_t{1} << 29);
+    int64_t asked = train::planned_bytes(plan.config, card.target);
+    auto fit = train::find_fit(plan.config, card.target, limit);
+    fmt::print("{} GiB ({}): {} as asked for; {}\n", card.gib, card.target, byte_text(asked),
+               fit ? fmt::format("{} with {}", byte_text(fit->bytes), train::flags_of(fit->config))
+                   : "nothing fits");
+  }
+  return 0;
+}
+
+std::unique_ptr<train::GptTrainer> make_trainer(const train::TrainConfig& config, DeviceKind device,
+                                                int64_t memory) {
   CompileOptions options;
   options.device = device;
-  auto trainer = std::make_unique<train::GptTrainer>(config, options);
+  options.memory = memory;
+  std::unique_ptr<train::GptTrainer> trainer;
+  try {
+    trainer = std::make_unique<train::GptTrainer>(config, options);
+  } catch (const OutOfMemory& e) {
+    // What the compiler cannot know: how the run could be cut.
+    std::string target = device == DeviceKind::Cuda ? cuda_target_name() : "host";
+    auto fit = train::find_fit(config, target, e.limit());
+    throw Error(fmt::format(
+        "{}\n{}", e.diagnostic().message,
+        fit ? fmt::format("It fits with {}: {} bytes", train::flags_of(fit->config), fit->bytes)
+            : "Not even one sequence at a time fits"));
+  }
   const CompileStats& stats = trainer->executable().stats();
   fmt::print(stderr, "{}: {} parameters; compiled in {:.1f} s ({} kernels, {} from the cache)\n",
              to_string(device), train::short_count(double(config.model.parameter_count())),
@@ -52,7 +92,7 @@ int evaluate(const Options& o) {
   std::string path = data_path(o.data.empty() ? state.data : o.data);
   data::ByteText text(data::read_text(path), state.config.model.context, state.config.model.vocab);
   auto run = [&](DeviceKind device) {
-    auto trainer = make_trainer(state.config, device);
+    auto trainer = make_trainer(state.config, device, o.memory);
     train::load_checkpoint(folder, state, *trainer, false);
     fmt::print("val loss {:.4f}\n", trainer->validate(text));
   };
@@ -84,7 +124,7 @@ int train_and_sample(const Options& o) {
     if (state && text.checksum() != state->data_checksum)
       fmt::print(stderr, "the data is not what '{}' was trained on: the batches are others\n",
                  folder);
-    auto trainer = make_trainer(plan.config, device);
+    auto trainer = make_trainer(plan.config, device, o.memory);
     if (state)
       train::load_checkpoint(folder, *state, *trainer, true);
     else
@@ -122,6 +162,7 @@ int main(int argc, char** argv) {
   try {
     Options options;
     if (!parse_options(argc, argv, options)) return 0;
+    if (options.plan_memory) return plan_memory(options);
     return options.eval ? evaluate(options) : train_and_sample(options);
   } catch (const std::exception& e) {
     fmt::print(stderr, "train_gpt: {}\n", e.what());

@@ -1,6 +1,7 @@
 #include <sinter/runtime/cuda/driver.h>
 #include <sinter/runtime/cuda/nvrtc.h>
 #include <sinter/runtime/detail/compiled_executable.h>
+#include <sinter/runtime/detail/memory_check.h>
 #include <sinter/runtime/executable.h>
 #include <sinter/runtime/host_compiler.h>
 #include <sinter/runtime/log.h>
@@ -128,7 +129,13 @@ namespace detail {
 
 std::string CompiledExecutable::plan_text() const {
   const Target& target = compiled.module->target;
-  return detail::plan_text(compiled, compile_options) +
+  std::string recompute;
+  for (const Remark& r : pass_remarks)
+    if (r.pass == "recompute")
+      recompute +=
+          fmt::format("  {}{}\n", r.message, r.location.known() ? " at " + r.location.str() : "");
+  if (!recompute.empty()) recompute = "\nactivations\n" + recompute;
+  return detail::plan_text(compiled, compile_options) + recompute +
          fmt::format("\nnumerics: no contraction, no fast-math; reductions split for {} {}; {}\n",
                      target.multiprocessors,
                      target.is_cuda() ? "multiprocessors" : "threads (SINTER_THREADS)",
@@ -150,6 +157,16 @@ std::string dump_kernel(const BuildContext& context, int kernel, const std::stri
 }
 
 }  // namespace detail
+
+MemoryNeed planned_memory(const Module& module, const CompileOptions& options) {
+  detail::CompiledModule compiled;
+  compiled.module = module.clone();
+  compiled.module->target = choose_target(options, module.target);
+  PassManager manager;
+  manager.disabled = options.disabled;
+  run_passes(manager, options.pipeline.empty() ? default_pipeline() : options.pipeline, compiled);
+  return detail::memory_need(*compiled.module, manager.plans);
+}
 
 std::shared_ptr<const Executable> compile(const Module& module, const CompileOptions& options) {
   if (options.device == DeviceKind::Reference || options.device == DeviceKind::Reference64)
@@ -181,6 +198,8 @@ std::shared_ptr<const Executable> compile(const Module& module, const CompileOpt
   executable->pass_remarks = manager.remarks();
   for (const PassManager::Timing& timing : manager.timings())
     stats.phases.emplace_back(timing.pass, timing.seconds);
+
+  detail::check_memory(*compiled.module, compiled.plans, options);
 
   auto lowering = Clock::now();
   detail::build_programs(compiled);

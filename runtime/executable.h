@@ -12,6 +12,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ enum class DeviceKind : uint8_t {
   Cuda,         // kernels through NVRTC, cuBLASLt, one CUDA graph per entry graph
 };
 std::string_view to_string(DeviceKind kind);
+
+struct MemoryInfo {
+  int64_t free = 0, total = 0;  // bytes
+};
 
 struct CompileOptions {
   DeviceKind device = DeviceKind::Cpu;
@@ -43,6 +48,10 @@ struct CompileOptions {
   // Shared memory that a block may use, in bytes, where the target has more: kernels are then made
   // as for a smaller card. 0: SINTER_SHARED_MEMORY, or all that there is.
   int64_t shared_memory = 0;
+  // A plan that takes more bytes of the device's memory is refused (OutOfMemory, see memory.h). 0:
+  // as much as the device has free.
+  int64_t memory = 0;
+  std::optional<MemoryInfo> memory_info;  // in place of what the device says
   // Cpu: the C++ compiler, a path or a name on PATH. Empty: SINTER_CXX, CXX, or the first found.
   std::string host_compiler;
   // Cuda: the NVRTC library, or the folder of the CUDA libraries. Empty: SINTER_NVRTC, or where the

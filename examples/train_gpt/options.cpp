@@ -10,7 +10,7 @@ using namespace sinter;
 namespace {
 
 // Flags of a later version: known, so that a script that uses them gets a plain answer.
-constexpr const char* kNotYet[] = {"--memory", "--tune"};
+constexpr const char* kNotYet[] = {"--tune"};
 
 void add_flags(CLI::App& app, Options& o) {
   app.add_option("--model", o.model,
@@ -52,6 +52,11 @@ void add_flags(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16"}));
   training("--recompute", o.recompute,
            "none; block or sqrt: less memory, more work; or bytes of activations to keep");
+  training("--memory", o.memory, "bytes that the run may take of the device; 0: what is free")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--plan-memory", o.plan_memory,
+               "print what the run would take of cards of 24, 40 and 80 GiB, and stop")
+      ->group("Training");
   training("--seed", o.seed, "of weights, batches, dropout and the sample");
   training("--device", o.device, "auto, cuda, cpu or reference")
       ->check(CLI::IsMember({"auto", "cuda", "cpu", "reference"}));

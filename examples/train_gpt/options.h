@@ -18,6 +18,8 @@ struct Options {
   std::optional<uint64_t> seed;
 
   std::string data, device = "auto", out;
+  int64_t memory = 0;  // bytes; 0: what the device has
+  bool plan_memory = false;
   int64_t eval_every = 0, save_every = 0, stop_after = 0;
   bool eval = false, resume = false;
   int64_t sample = 1000;

@@ -1,0 +1,66 @@
+// RT-01: a plan that does not fit is refused when it is compiled, with what would help to see why.
+
+#include <sinter/runtime/memory.h>
+#include <sinter/tests/device_cases.h>
+
+using namespace sinter;
+using namespace sinter::test;
+
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("RT-01: a plan beyond the device is refused, and a smaller graph goes on") {
+  const char* huge = R"(graph @g(%x: f32[1048576,1]) -> f32[1048576] {
+  %wide = broadcast %x : f32[1048576,1048576]
+  %hot = exp %wide : f32[1048576,1048576]
+  %turned = permute %hot {axes = [1, 0]} : f32[1048576,1048576]
+  %s = sum %hot {axes = [1]} : f32[1048576]
+  %t = sum %turned {axes = [1]} : f32[1048576]
+  %m = max %turned {axes = [0]} : f32[1048576]
+  %y = add %s, %t : f32[1048576]
+  %z = add %y, %m : f32[1048576]
+  return %z
+})";
+  // With one kernel an op, every value has a place.
+  for (DeviceKind device : {DeviceKind::Interpreter, DeviceKind::Cpu}) {
+    CompileOptions options = options_for(device, {"fuse"});
+    options.memory_info = MemoryInfo{80'000'000'000, 85'000'000'000};
+    std::string error = error_of([&] { compile(*parse(huge), options); });
+    CHECK_MESSAGE(has(error, "out of memory: the plan takes "), error);
+    CHECK_MESSAGE(has(error, "the device has 80000000000 bytes free of 85000000000"), error);
+    CHECK_MESSAGE(has(error, "4398046511104 bytes: %hot f32[1048576,1048576] at trial.sir:3"),
+                  error);
+    if (device == DeviceKind::Interpreter) {
+      options.memory_info = {};
+      CHECK(has(error_of([&] { compile(*parse(huge), options); }), "out of memory"));
+    }
+  }
+  auto session =
+      session_for("graph @g(%x: f32[3]) -> f32[3] {\n  %y = exp %x : f32[3]\n  return %y\n}",
+                  options_for(DeviceKind::Interpreter));
+  CHECK(session->run("g", {{"x", Tensor(TensorType{DType::F32, {3}})}}).at("y").at(0) == 1);
+}
+
+TEST_CASE("memory: a limit refuses a plan above it and takes one that is equal") {
+  auto module = parse(R"(module {target = "host"}
+state w: f32[1000]
+graph @step(%w: f32[1000], %x: f32[1000]) -> f32[1000] {
+  %n = add %w, %x : f32[1000]
+  return w = %n
+})");
+  CompileOptions options = options_for(DeviceKind::Interpreter);
+  MemoryNeed need = planned_memory(*module, options);
+  CHECK(need.state == 2 * 4096);  // and its next value
+  CHECK(need.bindings == 4000);
+  options.memory = need.total();
+  compile(*module, options);
+  options.memory = need.total() - 1;
+  std::string error = error_of([&] { compile(*module, options); });
+  CHECK_MESSAGE(has(error, fmt::format("the limit asked for is {} bytes", options.memory)), error);
+  CHECK_MESSAGE(has(error, "4000 bytes: %w f32[1000]"), error);
+}
