@@ -18,10 +18,11 @@
 //                           accumulate wrote (see accumulate.h)
 //   divisor = "n"           a float scalar of the graph, by name: gradients are divided by it first
 //                           (a count of targets)
-//   loss_scale = "s"        a state s: f32[] by which the loss was multiplied: gradients are divided
-//                           by it too, and it adapts: halved after a step that is not finite, and
-//                           doubled after growth_interval = 2000 finite ones in a row, which the
-//                           state s.good: i32[] counts. Needs `skipped`. It starts at 65536
+//   loss_scale = "s"        a state s: f32[] by which the loss was multiplied: gradients are
+//                           divided by it too, and it adapts: halved after a step that is not
+//                           finite, and doubled after growth_interval = 2000 finite ones in a row,
+//                           which the state s.good: i32[] counts. Needs `skipped`. It starts
+//                           at 65536
 //   clip = 1.0              all gradients are then scaled down together to at most this 2-norm
 //   keep_gradients = true   the outputs `grad_NAME`, not clipped, stay beside the update
 //   grad_norm = "g"         an output of that name: the 2-norm of all gradients together before

@@ -295,7 +295,8 @@ struct AdafactorOp : StepOp<AdafactorOp> {
   }
   static std::vector<Value> expand(const Op& op) {
     const auto& a = op.attrs<Attrs>();
-    auto [p, g, lr] = inputs_of(op);
+    const Inputs in = inputs_of(op);
+    const Value p = in.p, g = in.g, lr = in.lr;  // clang 14 captures no structured binding
     Value t = cast(op.operand(2), p.dtype());
     Value share = exp(a.beta2_decay * log(t));
     auto next_mean = [&](Value old, Value now) { return old + share * (now - old); };
