@@ -134,6 +134,33 @@ TEST_CASE("custom_vjp: forward mode is the transposed gradient, and batches keep
         std::vector<double>{30, 120, 270, 480, 750, 1080});
 }
 
+TEST_CASE("custom_vjp: AD-19 round with a pass-through gradient") {
+  Module module;
+  Graph& forward = module.add_graph("round");
+  Graph& backward = module.add_graph("pass");
+  TensorType type{DType::F32, {4}};
+  forward.add_output("y", round(forward.add_input("x", type)));
+  backward.add_input("x", type);
+  backward.add_input("y", type);
+  backward.add_output("dx", backward.add_input("dy", type));
+  Graph& graph = module.add_graph("main");
+  Value x = graph.add_input("x", type);
+  Value y = custom_vjp(forward, backward, {x})[0];
+  graph.add_output("y", y);
+  graph.add_output("dx", gradients(graph, sum(y), std::vector<Value>{x})[0]);
+  std::vector<DeviceKind> devices{DeviceKind::Reference, DeviceKind::Interpreter};
+  for (DeviceKind device : devices) {
+    CompileOptions options;
+    options.device = device;
+    auto session = make_session(compile(module, options));
+    Bindings out =
+        session->run("main", {{"x", Tensor::from<float>({4}, {0.5f, 1.5f, 2.5f, -0.5f})}});
+    CHECK(out.at("y").to_doubles() == std::vector<double>{0, 2, 2, 0});
+    CHECK(std::signbit(out.at("y").at(3)));
+    CHECK(out.at("dx").to_doubles() == std::vector<double>{1, 1, 1, 1});
+  }
+}
+
 TEST_CASE("custom op: registered from outside, compiled, differentiated, batched") {
   register_ops();
   CHECK(message_of([] { OpRegistry::get().add<Bump>(); }) == "there is an op 'test_bump' already");
