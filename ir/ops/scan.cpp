@@ -385,16 +385,16 @@ struct Scan {
     const Op& op = c.op();
     Roles r(op);
     std::vector<bool> carried;
-    std::vector<Value> operands;
+    std::vector<Value> values;
     for (size_t i = 0; i < c.num_operands(); ++i) {
       carried.push_back(c.batched(i) || i < r.carries);
       Value v = i < r.carries ? c.carried(i) : c.operand(i);
-      operands.push_back(r.is_stacked(i) && c.batched(i) ? transpose(v, 0, 1, op.loc()) : v);
+      values.push_back(r.is_stacked(i) && c.batched(i) ? transpose(v, 0, 1, op.loc()) : v);
     }
     const Graph& body = detail::add_batched(detail::callee_of(op), carried, c);
     ScanAttrs attrs = r.attrs;
     attrs.length = r.length;
-    Op& now = build_scan(c.graph(), body, std::move(operands), attrs, op.loc());
+    Op& now = build_scan(c.graph(), body, std::move(values), attrs, op.loc());
     std::vector<Value> results;
     for (size_t i = 0; i < now.num_results(); ++i)
       results.push_back(i < r.carries ? now.result(i) : transpose(now.result(i), 0, 1, op.loc()));
