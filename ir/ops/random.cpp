@@ -1,10 +1,13 @@
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/ops/arithmetic.h>
+#include <sinter/ir/ops/bitwise.h>
 #include <sinter/ir/ops/detail/build.h>
 #include <sinter/ir/ops/elementary.h>
 #include <sinter/ir/ops/random.h>
 #include <sinter/ir/ops/registry.h>
+#include <sinter/ir/ops/sort.h>
 #include <sinter/ir/ops/source.h>
+#include <sinter/ir/ops/view.h>
 #include <sinter/ir/philox.h>
 
 #include <cmath>
@@ -262,6 +265,59 @@ struct RandomBernoulli {
   }
 };
 
+// The places of random keys in order. 64 bits a key: equal ones, which stay as they were, do not
+// occur in practice.
+struct RandomPermutation {
+  static constexpr std::string_view name = "random_permutation";
+  static constexpr std::string_view doc =
+      "0..n-1 in random order along the last axis of the annotated i32 type, each row by itself, "
+      "from seed u32[2], step u32[], offset i64[] and `site`: the order of 64-bit keys, four "
+      "16-bit "
+      "halves of Philox4x32-10 an element.";
+  static constexpr OperandSpec operands[] = {required("seed"), required("step"),
+                                             required("offset")};
+  static constexpr OpKind kind = OpKind::Composite;
+  using Attrs = RandomAttrs;
+  static constexpr NonDifferentiable vjp{"integers have no derivative"};
+  static constexpr NonDifferentiable jvp = vjp;
+  static constexpr auto batch = Batch::unroll;
+  static Inferred infer(const InferContext& c) {
+    const Attrs& a = c.attrs<Attrs>();
+    const TensorType& type = a.type.type;
+    if (auto refused = check_stream(c, 0, a.site)) return *refused;
+    if (type.dtype != DType::I32 || type.rank() == 0)
+      return c.error("the result {} is not of type i32 with an axis to permute", type.str());
+    return std::vector{type};
+  }
+  static Cost cost(const Op& op) { return Cost::bytes_moved(op, 100); }
+  static std::vector<Sample> samples() {
+    auto of = [](std::string_view type, int64_t site) {
+      Sample s = sample({"u32[2]", "u32[]", "i64[]"}, {{"site", site}}, type);
+      s.integer_high = 1000;
+      return s;
+    };
+    return {of("i32[5]", 0), of("i32[2,7]", 1), of("i32[1]", 2), of("i32[0,3]", 3),
+            of("i32[2,1,3,4]", 4)};
+  }
+  static std::vector<Value> expand(const Op& op) {
+    const TensorType& type = op.result().type();
+    constexpr int64_t kHalves = 4;
+    Shape drawn = type.shape;
+    drawn.push_back(kHalves);
+    RandomAttrs attrs{op.attrs<Attrs>().site, {TensorType{DType::I32, drawn}}};
+    std::vector<Value> stream{op.operand(0), op.operand(1),
+                              op.operand(2) * static_cast<int>(kHalves)};
+    Value halves =
+        build_op(op.graph(), "random_half", std::move(stream), std::move(attrs), op.loc()).result();
+    Value key;
+    for (int64_t k = 0; k < kHalves; ++k) {
+      Value half = cast(reshape(slice_axis(halves, -1, k, k + 1), type.shape), DType::I64);
+      key = key ? bitwise_or(shift_left(key, 16), half) : half;
+    }
+    return {argsort(key)};
+  }
+};
+
 // ---- dropout
 
 struct Dropout {
@@ -354,6 +410,10 @@ Value random_bernoulli(Value p, Value seed, Value step, Value offset, SourceLoca
   return build_op(graph, "random_bernoulli", {p, seed, step, offset}, attrs, std::move(loc))
       .result();
 }
+Value random_permutation(Value seed, Value step, Value offset, Shape shape, SourceLocation loc) {
+  return build_random("random_permutation", seed, step, offset, {DType::I32, std::move(shape)},
+                      std::move(loc));
+}
 Value random_half(Value seed, Value step, Value offset, Shape shape, SourceLocation loc) {
   return build_random("random_half", seed, step, offset, {DType::I32, std::move(shape)},
                       std::move(loc));
@@ -372,6 +432,7 @@ void register_random(OpRegistry& r) {
   r.add<RandomHalf>();
   r.add<RandomTruncatedNormal>();
   r.add<RandomBernoulli>();
+  r.add<RandomPermutation>();
   r.add<Dropout>();
 }
 

@@ -56,6 +56,9 @@ Value random_truncated_normal(Value seed, Value step, Value offset, TensorType t
 // True with probability p (float), each element by its own: where a uniform number is below p.
 Value random_bernoulli(Value p, Value seed, Value step, Value offset,
                        SourceLocation loc = SourceLocation::here());
+// 0..n-1 in random order along the last axis of `shape`, whose extent n is, for each row by itself.
+Value random_permutation(Value seed, Value step, Value offset, Shape shape,
+                         SourceLocation loc = SourceLocation::here());
 // Integers in 0..65535 as i32.
 Value random_half(Value seed, Value step, Value offset, Shape shape,
                   SourceLocation loc = SourceLocation::here());

@@ -4,6 +4,7 @@
 #include <sinter/tests/ops/case.h>
 
 #include <algorithm>
+#include <map>
 
 namespace sinter::test {
 namespace {
@@ -79,6 +80,22 @@ TEST_CASE("random_bernoulli: never, always, and the right share between") {
   CHECK(counts[1] == n);
   CHECK(std::abs(counts[2] - 0.25 * n) < 4 * std::sqrt(0.25 * 0.75 * n));
   CHECK(std::abs(counts[3] - 0.9 * n) < 4 * std::sqrt(0.9 * 0.1 * n));
+}
+
+TEST_CASE("random_permutation: each row every order alike") {
+  Case c;
+  const int rows = 6000;
+  Stream s(c);
+  c.output(random_permutation(s.seed, s.step, s.offset, {rows, 3}));
+  Doubles y = on_reference(c);
+  std::map<std::vector<double>, int> seen;
+  for (int i = 0; i < rows; ++i) ++seen[{y.begin() + 3 * i, y.begin() + 3 * i + 3}];
+  CHECK(seen.size() == 6);
+  const Doubles sorted{0, 1, 2};
+  for (const auto& entry : seen) {
+    CHECK(std::is_permutation(sorted.begin(), sorted.end(), entry.first.begin()));
+    CHECK(std::abs(entry.second - rows / 6) < 4 * std::sqrt(rows * 5.0 / 36));
+  }
 }
 
 TEST_CASE("DR-06 draws are the same bits on every device") {
