@@ -182,10 +182,10 @@ struct Moments {
 };
 template <typename A>
 Moments moments(const Op& op, Value g, const A& a) {
-  Value t = cast(op.operand(4), g.dtype());
-  // 1 - beta^t without cancellation.
-  Value correction1 = neg(expm1(t * std::log(a.beta1)));
-  Value correction2 = neg(expm1(t * std::log(a.beta2)));
+  // 1 - beta^t without cancellation; from f64, so that every device rounds it to the same bits.
+  Value t = cast(op.operand(4), DType::F64);
+  Value correction1 = cast(neg(expm1(t * std::log(a.beta1))), g.dtype());
+  Value correction2 = cast(neg(expm1(t * std::log(a.beta2))), g.dtype());
   Value m = op.operand(2) * a.beta1 + g * (1 - a.beta1);
   Value v = op.operand(3) * a.beta2 + square(g) * (1 - a.beta2);
   return {m, v, (m / correction1) / (sqrt(v / correction2) + a.eps)};

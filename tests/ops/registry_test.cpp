@@ -213,7 +213,8 @@ struct Bundle {
       for (size_t i = 0; i < op.num_results(); ++i) any = any || is_narrow(op.result(i).dtype());
     // Operands of a product may be rounded on reading.
     for (Op& op : graph)
-      if (op.def().kind == OpKind::Contract) any = any || is_narrow(matmul_compute(op));
+      if (op.def().kind == OpKind::Contract)
+        any = any || is_narrow(matmul_compute(op)) || op.attrs<MatmulAttrs>().compute == "tf32";
     copy_into(module, graph, job.graph);
     right.push_back(Reference({.f64 = true}).run_cells(graph, inputs));
     jobs.push_back(std::move(job));
