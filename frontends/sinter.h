@@ -4,7 +4,7 @@
 //   Model, Scope      describe entry graphs; parameters are declared where they are used
 //   operators, ops    on Value, each op with the caller's file and line   (ir/ops.h)
 //   nn::…             layers and whole models
-//   grad, jvp, …      derivatives of functions of values, vmap, scan   (frontends/dsl/derivatives.h)
+//   grad, jvp, …      derivatives of functions of values, vmap, scan (frontends/dsl/derivatives.h)
 //   minimize          asks for gradients and an optimizer's update
 //   Program           compiles a model and runs its graphs
 

@@ -100,10 +100,10 @@ struct DotGeneral {
       return c.error("a_batch and a_contract do not name distinct axes of {}", c.describe(0));
     if (!right)
       return c.error("b_batch and b_contract do not name distinct axes of {}", c.describe(1));
-    for (bool batch : {true, false}) {
-      const List& p = batch ? left->batch : left->contract;
-      const List& q = batch ? right->batch : right->contract;
-      const char* what = batch ? "batch" : "contracted";
+    for (bool of_batch : {true, false}) {
+      const List& p = of_batch ? left->batch : left->contract;
+      const List& q = of_batch ? right->batch : right->contract;
+      const char* what = of_batch ? "batch" : "contracted";
       if (p.size() != q.size())
         return c.error("{} has {} {} axes, {} has {}", c.describe(0), p.size(), what, c.describe(1),
                        q.size());

@@ -154,8 +154,8 @@ TEST_CASE("optimizer: a step that is not finite changes nothing but the count of
     CHECK(step(std::nanf(""), 2).at("told").at(0) == 1);
     CHECK(step(1, -inf).at("told").at(0) == 2);
     CHECK(step(3e38f, 3e38f).at("told").at(0) == 3);
-    for (const auto& [name, value] : before)
-      CHECK_MESSAGE(program.state(name).same_bits(value), name);
+    for (const auto& entry : before)
+      CHECK_MESSAGE(program.state(entry.first).same_bits(entry.second), entry.first);
     CHECK(step(1, 2).at("told").at(0) == 3);
     CHECK(program.state("adamw.t").at(0) == 2);
     CHECK(program.state("skipped").at(0) == 3);

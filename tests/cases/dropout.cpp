@@ -66,7 +66,7 @@ Bindings judged() {
 
 void check_same(const Bindings& a, const Bindings& b) {
   REQUIRE(a.size() == b.size());
-  for (const auto& [name, value] : a) CHECK_MESSAGE(value.same_bits(b.at(name)), name);
+  for (const auto& entry : a) CHECK_MESSAGE(entry.second.same_bits(b.at(entry.first)), entry.first);
 }
 
 CompileOptions on(DeviceKind device) {

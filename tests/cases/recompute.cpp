@@ -58,7 +58,8 @@ TEST_CASE("DR-02: recompute by block, root and budget is bit-equal, dropout on")
       Bindings got = losses_and_gradients(device, ask.group, ask.budget, repeated);
       CHECK(repeated > 0);
       REQUIRE(got.size() == right.size());
-      for (const auto& [name, value] : right) CHECK_MESSAGE(value.same_bits(got.at(name)), name);
+      for (const auto& entry : right)
+        CHECK_MESSAGE(entry.second.same_bits(got.at(entry.first)), entry.first);
     }
   }
 }
