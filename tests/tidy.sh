@@ -1,18 +1,14 @@
 #!/usr/bin/env bash
 # clang-tidy on the sources that a change touches: tidy.sh BUILD [FILE...]
 #
-# Without files: those that differ from the branch main of origin, or, where there is nothing between
-# it and here, those of the last commit. BUILD holds compile_commands.json. A file takes some seconds,
-# so that all of them would take an hour.
+# Without files: those of the last commit, or of all since SINTER_TIDY_BASE, a commit. BUILD holds
+# compile_commands.json. A file takes some seconds, so that all of them would take an hour.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$1
 files=("${@:2}")
 if [[ ${#files[@]} == 0 ]]; then
-  base=$(git merge-base HEAD origin/main 2>/dev/null || true)
-  if [[ -z $base || $base == $(git rev-parse HEAD) ]]; then
-    base=$(git rev-parse -q --verify HEAD~1 || true)
-  fi
+  base=${SINTER_TIDY_BASE:-$(git rev-parse -q --verify HEAD~1 || true)}
   [[ -n $base ]] || { echo "there is no earlier commit to compare with"; exit 0; }
   mapfile -t files < <(git diff --name-only --diff-filter=d "$base" -- '*.cpp')
 fi
