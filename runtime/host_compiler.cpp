@@ -48,6 +48,7 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string base = environment("TMPDIR");
+    // mkdtemp replaces the six letters.
     path_ = (base.empty() ? "/tmp" : base) + "/sinter-XXXXXX";
     if (!mkdtemp(path_.data()))
       throw DeviceError(fmt::format("cannot make a temporary folder '{}': {}; set TMPDIR", path_,

@@ -5,7 +5,7 @@
 
 namespace sinter {
 
-// exp(x) over its sum along `axis`. A row of -inf alone gives 0 (log_softmax: -inf), gradient 0.
+// exp(x) over its sum along `axis`. A row of -inf gives 0, gradient 0 (log_softmax: -inf, dy).
 Value softmax(Value x, int64_t axis = -1, SourceLocation loc = SourceLocation::here());
 Value log_softmax(Value x, int64_t axis = -1, SourceLocation loc = SourceLocation::here());
 

@@ -8,6 +8,7 @@
 #include <sinter/runtime/detail/compiled_executable.h>
 #include <sinter/runtime/disk_cache.h>
 #include <sinter/tests/support.h>
+#include <sinter/tests/temporary_folder.h>
 
 #include <ctime>
 #include <filesystem>
@@ -113,10 +114,9 @@ TEST_CASE("CC-10: large constants are neither evaluated nor written out") {
 }
 
 TEST_CASE("CC-01: 100 steps, a new learning rate each, two lengths in turn: two compilations") {
-  std::string pattern = std::filesystem::temp_directory_path() / "sinter-cc01-XXXXXX";
-  std::string folder = mkdtemp(pattern.data());
+  const test::TemporaryFolder folder;
   CompileOptions options;
-  options.cache_dir = folder;
+  options.cache_dir = folder.path;
   bool have_cpu = false;
   for (const DeviceEntry& d : list_devices())
     have_cpu = have_cpu || (d.kind == DeviceKind::Cpu && d.unavailable.empty());
@@ -134,12 +134,12 @@ TEST_CASE("CC-01: 100 steps, a new learning rate each, two lengths in turn: two 
   }
   CHECK(programs[0]->executable().stats().compiled > 0);
   CHECK(programs[1]->executable().stats().compiled > 0);
-  uint64_t before = DiskCache::of(folder).stats().compiles;
+  uint64_t before = DiskCache::of(folder.path).stats().compiles;
   for (int i = 0; i < 100; ++i) {
     int64_t length = i % 2 == 0 ? 64 : 128;
     programs[static_cast<size_t>(i % 2)]->run(
-        "step", {{"x", fill(f32({length, 8}), i)}, {"lr", Tensor::scalar(1e-3f / (1.0f + i))}});
+        "step", {{"x", fill(f32({length, 8}), i)},
+                 {"lr", Tensor::scalar(1e-3f / (1.0f + static_cast<float>(i)))}});
   }
-  CHECK(DiskCache::of(folder).stats().compiles == before);
-  std::filesystem::remove_all(folder);
+  CHECK(DiskCache::of(folder.path).stats().compiles == before);
 }

@@ -4,6 +4,7 @@
 #include <sinter/runtime/disk_cache.h>
 #include <sinter/runtime/executable.h>
 #include <sinter/tests/support.h>
+#include <sinter/tests/temporary_folder.h>
 
 #include <atomic>
 #include <filesystem>
@@ -30,10 +31,9 @@ TEST_CASE("CC-13: eight threads compile and run twenty graphs each, half of them
   for (const DeviceEntry& d : list_devices())
     have_cpu = have_cpu || (d.kind == DeviceKind::Cpu && d.unavailable.empty());
   if (!have_cpu) SINTER_SKIP("no C++ compiler");
-  std::string pattern = std::filesystem::temp_directory_path() / "sinter-cc13-XXXXXX";
-  std::string folder = mkdtemp(pattern.data());
+  const test::TemporaryFolder folder;
   CompileOptions options;
-  options.cache_dir = folder;
+  options.cache_dir = folder.path;
   const Tensor x = fill({DType::F32, {64, 8}}, 3);
 
   std::mutex mutex;
@@ -62,6 +62,5 @@ TEST_CASE("CC-13: eight threads compile and run twenty graphs each, half of them
   for (std::thread& thread : threads) thread.join();
   CHECK(problem == "");
   // Each of the 10 + 8 graphs went to the compiler once.
-  CHECK(DiskCache::of(folder).stats().compiles == 18);
-  std::filesystem::remove_all(folder);
+  CHECK(DiskCache::of(folder.path).stats().compiles == 18);
 }

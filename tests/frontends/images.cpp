@@ -1,6 +1,7 @@
 #include <sinter/frontends/data/images.h>
 #include <sinter/ir/diagnostic.h>
 #include <sinter/tests/support.h>
+#include <sinter/tests/temporary_folder.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -8,22 +9,10 @@
 #include <functional>
 
 using namespace sinter;
-namespace fs = std::filesystem;
 
 namespace {
 
-struct Folder {
-  Folder() {
-    std::string pattern = fs::temp_directory_path() / "sinter-images-XXXXXX";
-    path = mkdtemp(pattern.data());
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path / name, std::ios::binary) << bytes;
-    return path / name;
-  }
-  fs::path path;
-};
+using Folder = sinter::test::TemporaryFolder;
 
 std::string bytes(std::initializer_list<int> values) {
   std::string text;

@@ -5,6 +5,7 @@
 #include <sinter/ir/diagnostic.h>
 #include <sinter/runtime/tensor_text.h>
 #include <sinter/tests/support.h>
+#include <sinter/tests/temporary_folder.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,15 +22,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// An empty folder that goes away.
-struct Folder {
-  std::string path;
-  Folder() {
-    path = (fs::temp_directory_path() / "sinter-test-XXXXXX").string();
-    REQUIRE(mkdtemp(path.data()) != nullptr);
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string file(const char* name = "t.safetensors") const { return path + "/" + name; }
+struct Folder : sinter::test::TemporaryFolder {
+  std::string file(const char* name = "t.safetensors") const { return path / name; }
 };
 
 std::string read_bytes(const std::string& path) {
@@ -225,12 +219,12 @@ TEST_CASE("safetensors: what cannot be written is refused, and nothing is left")
   CHECK_THROWS_AS(write({{"\xff", one}}), Error);
   CHECK_THROWS_AS(write({{"a", one}}, {{"k", "\xff"}}), Error);
   CHECK(fs::is_empty(folder.path));
-  CHECK_THROWS_WITH_AS(write_safetensors(folder.path + "/no/such/x", {}),
+  CHECK_THROWS_WITH_AS(write_safetensors(folder.path / "no/such/x", {}),
                        doctest::Contains("cannot create"), Error);
   // Over a folder: the rename fails after all has been written.
-  fs::create_directory(folder.path + "/d");
-  CHECK_THROWS_WITH_AS(write_safetensors(folder.path + "/d", {}),
-                       doctest::Contains("cannot rename"), Error);
+  fs::create_directory(folder.path / "d");
+  CHECK_THROWS_WITH_AS(write_safetensors(folder.path / "d", {}), doctest::Contains("cannot rename"),
+                       Error);
   CHECK(std::distance(fs::directory_iterator(folder.path), fs::directory_iterator()) == 1);
 }
 

@@ -1,6 +1,7 @@
 #include <sinter/frontends/data/text.h>
 #include <sinter/ir/diagnostic.h>
 #include <sinter/tests/support.h>
+#include <sinter/tests/temporary_folder.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,22 +9,10 @@
 #include <fstream>
 
 using namespace sinter;
-namespace fs = std::filesystem;
 
 namespace {
 
-struct Folder {
-  Folder() {
-    std::string pattern = fs::temp_directory_path() / "sinter-text-XXXXXX";
-    path = mkdtemp(pattern.data());
-  }
-  ~Folder() { fs::remove_all(path); }
-  void write(const std::string& name, const std::string& text) const {
-    fs::create_directories((path / name).parent_path());
-    std::ofstream(path / name, std::ios::binary) << text;
-  }
-  fs::path path;
-};
+using Folder = sinter::test::TemporaryFolder;
 
 std::string message_of(auto&& action) {
   try {

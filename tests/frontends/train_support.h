@@ -3,6 +3,7 @@
 
 #include <sinter/frontends/train/run.h>
 #include <sinter/tests/support.h>
+#include <sinter/tests/temporary_folder.h>
 
 #include <unistd.h>
 
@@ -10,17 +11,7 @@
 
 namespace sinter::test {
 
-// A folder of its own, removed at the end.
-struct Folder {
-  Folder() {
-    std::string pattern = std::filesystem::temp_directory_path() / "sinter-train-XXXXXX";
-    path = mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::filesystem::path path;
-};
+using Folder = TemporaryFolder;
 
 inline const train::TrainConfig kTinyGpt{
     .model = {.layers = 1, .heads = 2, .width = 8, .vocab = 16, .context = 8, .dropout = 0.1},

@@ -2,6 +2,7 @@
 // (CC-04), and the limit on its size.
 
 #include <sinter/runtime/disk_cache.h>
+#include <sinter/tests/temporary_folder.h>
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -26,18 +27,7 @@ using namespace sinter;
 
 namespace {
 
-struct Folder {
-  Folder() {
-    std::string pattern = fs::temp_directory_path() / "sinter-cache-XXXXXX";
-    path = mkdtemp(pattern.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::permissions(path, fs::perms::owner_all, ignored);
-    fs::remove_all(path, ignored);
-  }
-  fs::path path;
-};
+using Folder = sinter::test::TemporaryFolder;
 
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);

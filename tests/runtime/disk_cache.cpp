@@ -1,4 +1,5 @@
 #include <sinter/runtime/disk_cache.h>
+#include <sinter/tests/temporary_folder.h>
 
 #include <doctest/doctest.h>
 #include <spdlog/sinks/ostream_sink.h>
@@ -25,21 +26,7 @@ using namespace sinter;
 
 namespace {
 
-// A fresh folder, removed afterwards.
-struct Folder {
-  Folder() {
-    static std::atomic<int> count{0};
-    path = fs::temp_directory_path() /
-           ("sinter-cache-test." + std::to_string(::getpid()) + "." + std::to_string(count++));
-    fs::create_directories(path);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::permissions(path, fs::perms::owner_all, ignored);
-    fs::remove_all(path, ignored);
-  }
-  fs::path path;
-};
+using Folder = sinter::test::TemporaryFolder;
 
 // Collects what the logger "sinter" receives.
 struct Warnings {
@@ -107,7 +94,7 @@ TEST_CASE("cache: a value is compiled once and found by the next process") {
   {
     DiskCache cache(folder.path / "made" / "on demand");
     CHECK(cache.load(key) == nullptr);
-    CHECK(*cache.get_or_compile(key, [&] { return value; }) == value);
+    CHECK(*cache.get_or_compile(key, [&] { return std::string(value); }) == value);
     CHECK(*cache.get_or_compile(key, [&] { return std::string("other"); }) == value);
     CHECK(cache.stats().hits == 1);
     CHECK(cache.stats().misses == 2);
@@ -178,7 +165,7 @@ TEST_CASE("cache: a bad entry costs one warning and a compile, and is replaced")
     write_file(entry, trial.bytes);
     const Warnings warnings;
     DiskCache cache(folder.path);
-    CHECK(*cache.get_or_compile(key, [&] { return value; }) == value);
+    CHECK(*cache.get_or_compile(key, [&] { return std::string(value); }) == value);
     CHECK(cache.stats().compiles == 1);
     CHECK(cache.stats().misses == 1);
     CHECK(warnings.count() == 1);

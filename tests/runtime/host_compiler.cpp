@@ -3,6 +3,7 @@
 #include <sinter/ir/diagnostic.h>
 #include <sinter/runtime/disk_cache.h>
 #include <sinter/tests/support.h>
+#include <sinter/tests/temporary_folder.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -32,15 +33,7 @@ class Environment {
   std::optional<std::string> old_;
 };
 
-// An empty folder that goes away.
-struct Folder {
-  std::string path;
-  Folder() {
-    path = (fs::temp_directory_path() / "sinter-test-XXXXXX").string();
-    REQUIRE(mkdtemp(path.data()) != nullptr);
-  }
-  ~Folder() { fs::remove_all(path); }
-};
+using Folder = sinter::test::TemporaryFolder;
 
 bool have_compiler() {
   try {
@@ -123,13 +116,13 @@ TEST_CASE("host compiler: a unit that does not compile gives the log and the sou
   }
   HostCompilerOptions options;
   options.dump_folder = dump.path;
-  const std::string place = dump.path + "/kernels/broken.cpp";
+  const std::string place = dump.path / "kernels/broken.cpp";
   const std::vector<HostSource> sources = {adder("fine", 1), bad};
   CHECK(contains(failure([&] { HostCompiler(options).compile(sources); }), place));
   CHECK(fs::exists(place));
   CHECK(fs::file_size(place + ".log") > 0);
   HostSource written = bad;
-  written.dump_path = dump.path + "/03_broken.cpp";
+  written.dump_path = dump.path / "03_broken.cpp";
   CHECK(contains(failure([&] {
                    HostCompiler(options).compile({&written, 1});
                  }),
