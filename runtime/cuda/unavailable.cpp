@@ -35,6 +35,9 @@ DeviceInfo device_info(int) {
 Device& Device::get(int) {
   throw DeviceError(kNoDriver);
 }
+int64_t Device::free_memory() const {
+  throw DeviceError(kNoDriver);
+}
 
 bool nvrtc_available(std::string* why) {
   if (why != nullptr) *why = kNoCompiler;
