@@ -102,6 +102,7 @@ function(sinter_rule_tests)
   sinter_add_test(rules/file_length COMMAND ${CMAKE_SOURCE_DIR}/tests/file_length.sh)
   sinter_add_test(rules/filecheck_runner COMMAND ${CMAKE_SOURCE_DIR}/tests/filecheck_runner.sh
     ${CMAKE_BINARY_DIR})
+  sinter_add_test(rules/failures_runner COMMAND ${CMAKE_SOURCE_DIR}/tests/failures_runner.sh)
   sinter_add_test(rules/setup COMMAND ${CMAKE_SOURCE_DIR}/tests/setup.sh)
   if(TARGET sinter-run AND NOT SINTER_SANITIZE)
     foreach(case CC-02 CC-04 CC-11)

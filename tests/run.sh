@@ -22,17 +22,29 @@ jobs=$(nproc)
 passed=0
 failed=0
 skipped=0
+# What failed, to be told again at the end: the log of all presets is long.
+failures=
 
 heading() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 
-# one STATUS NAME: counts a check that is not a ctest entry.
+# one STATUS PRESET: NAME [LOG]: counts a check that is not a ctest entry; LOG is what it printed.
 one() {
   if [[ $1 == 0 ]]; then
     passed=$((passed + 1))
   else
     failed=$((failed + 1))
+    failures+="FAILED: $2"$'\n'
+    if [[ -s ${3:-} ]]; then failures+=$(told "$3")$'\n'; fi
     echo "FAILED: $2"
   fi
+}
+
+# told LOG: the first lines that speak of an error, else the last ones.
+told() {
+  local lines
+  lines=$(grep -m 4 -A3 -E '(error|warning|FAILED):|undefined reference|CMake Error' "$1") ||
+    lines=$(tail -n 8 "$1")
+  head -n 12 <<<"$lines" | cut -c1-200 | sed 's/^/    /'
 }
 
 # build PRESET [TARGET...]: configures and builds; a failure counts as one failed test.
@@ -45,7 +57,9 @@ build() {
     return 0
   fi
   grep -A5 'CMake Error' "build/$1/configure.log" || true
-  one 1 "build $1"
+  local log=build/$1/build.log
+  if grep -q 'CMake Error' "build/$1/configure.log"; then log=build/$1/configure.log; fi
+  one 1 "$1: build" "$log"
   return 1
 }
 
@@ -60,7 +74,7 @@ run_tests() {
   rm -f "$report"
   ctest --preset "$1" -j "$jobs" --output-junit "$report" "${@:2}" || status=$?
   if [[ ! -s $report ]]; then
-    one 1 "no test of $1 ran"
+    one 1 "$1: no test ran"
     return
   fi
   # A test that could not run is a failure; one that said so itself (exit 77) is skipped.
@@ -71,21 +85,23 @@ run_tests() {
   passed=$((passed + ok))
   skipped=$((skipped + skip))
   failed=$((failed + total - ok - skip))
-  if [[ $status != 0 && $((total - ok - skip)) == 0 ]]; then one 1 "ctest for $1 ended with $status"; fi
+  if [[ $((total - ok - skip)) -gt 0 ]]; then failures+=$(tests/failures.sh "$1" "$report")$'\n'; fi
+  if [[ $status != 0 && $((total - ok - skip)) == 0 ]]; then one 1 "$1: ctest ended with $status"; fi
 }
 
 build release && run_tests release
 
 if [[ $all ]]; then
   heading "warnings of g++"
-  one "$(grep -q 'warning:' build/release/build.log && echo 1 || echo 0)" "g++ warns"
+  one "$(grep -q 'warning:' build/release/build.log && echo 1 || echo 0)" "release: g++ warns" \
+    build/release/build.log
 
   heading "layout of the code"
   if format=$(setup_clang_format); then
     mapfile -t files < <(git ls-files '*.h' '*.cpp' '*.cuh')
     status=0
-    "$format" --dry-run -Werror "${files[@]}" || status=$?
-    one $status "clang-format"
+    "$format" --dry-run -Werror "${files[@]}" 2>&1 | tee build/format.log || status=$?
+    one $status "all: clang-format" build/format.log
   else
     echo "skipped: no clang-format 14"
     skipped=$((skipped + 1))
@@ -94,8 +110,8 @@ if [[ $all ]]; then
   heading "clang-tidy"
   if command -v clang-tidy >/dev/null; then
     status=0
-    tests/tidy.sh build/release || status=$?
-    one $status "clang-tidy"
+    tests/tidy.sh build/release | tee build/tidy.log || status=$?
+    one $status "all: clang-tidy" build/tidy.log
   else
     echo "skipped: no clang-tidy"
     skipped=$((skipped + 1))
@@ -108,5 +124,6 @@ if [[ $all ]]; then
   build tsan test_runtime test_cases && run_tests tsan -R 'CC-13|/cache: |threads|thread pool'
 fi
 
+printf '\n%s' "$failures"
 printf '\n%d passed, %d failed, %d skipped\n' $passed $failed $skipped
 [[ $failed == 0 ]]
