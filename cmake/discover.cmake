@@ -39,6 +39,6 @@ foreach(name IN LISTS output)
   endif()
   add_test("${test}" ${SINTER_TEST_PROGRAM} "--test-case=${filter}")
   set_tests_properties("${test}" PROPERTIES
-    LABELS "${SINTER_TEST_FOLDER}" SKIP_RETURN_CODE 77 TIMEOUT 1200
+    LABELS "${SINTER_TEST_LABEL}" SKIP_RETURN_CODE 77 TIMEOUT 1200
     ENVIRONMENT "${environment}" WORKING_DIRECTORY "${SINTER_TEST_WORKING_DIRECTORY}")
 endforeach()

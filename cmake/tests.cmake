@@ -4,7 +4,8 @@
 #   tests/FOLDER/*.cpp  one doctest program per folder, bin/test_FOLDER, linked to the layer of that
 #                       name, or to all of sinter where no layer has it. ctest sees each case as
 #                       FOLDER/CASE. The folder `gpu` carries the label gpu and counts as skipped
-#                       where there is no GPU.
+#                       where there is no GPU. The folder `templates` runs the kernel templates on
+#                       the device emulator of tests/emulator/ and carries the label codegen.
 #   tests/**/*.sir      one ctest entry per text, run by tests/filecheck.sh.
 #   The rules of the tree: what a layer may include, how long a file may be, what is installed, and
 #                       that the commands of the documents do what they say.
@@ -47,6 +48,13 @@ function(sinter_doctest folder)
   if(folder MATCHES "^(fuzz|gpu)$")
     target_link_libraries(${target} PRIVATE sinter_fuzz)
   endif()
+  set(label ${folder})
+  if(folder STREQUAL "templates")
+    set(label codegen)
+    target_link_libraries(${target} PRIVATE sinter_emulator)
+    # Kernels by the thread are slow enough; `#pragma unroll` is for NVRTC.
+    target_compile_options(${target} PRIVATE -O2 -Wno-unknown-pragmas)
+  endif()
   set(environment ${SINTER_TEST_ENVIRONMENT})
   if(folder STREQUAL gpu)
     list(APPEND environment SINTER_TEST_NEEDS_GPU=1)
@@ -56,6 +64,7 @@ function(sinter_doctest folder)
   # nothing, and no list goes stale.
   set(include ${CMAKE_BINARY_DIR}/tests/${target}.cmake)
   file(WRITE ${include} "set(SINTER_TEST_FOLDER [==[${folder}]==])
+set(SINTER_TEST_LABEL [==[${label}]==])
 set(SINTER_TEST_PROGRAM [==[${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${target}]==])
 set(SINTER_TEST_ENVIRONMENT [==[${environment}]==])
 set(SINTER_TEST_WORKING_DIRECTORY [==[${CMAKE_BINARY_DIR}/tests]==])
@@ -152,7 +161,15 @@ function(sinter_tests)
   add_executable(fuzz ${CMAKE_SOURCE_DIR}/tests/fuzz/program/fuzz.cpp)
   target_link_libraries(fuzz PRIVATE sinter_fuzz CLI11::CLI11 sinter_options)
 
+  # Runs kernel templates on the host.
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/emulator/*.cpp)
+  add_library(sinter_emulator STATIC ${sources})
+  target_link_libraries(sinter_emulator PUBLIC sinter::codegen sinter_test_support Threads::Threads
+    PRIVATE sinter_options)
+  target_compile_options(sinter_emulator PRIVATE -O2 -Wno-unknown-pragmas)
+
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/tests/emulator/")
   set(folders "")
   foreach(source IN LISTS sources)
     get_filename_component(folder ${source} DIRECTORY)
