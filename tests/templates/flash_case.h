@@ -1,0 +1,65 @@
+#pragma once
+// Attention kernels on the emulator against an f64 reference and the composed path.
+
+#include <sinter/codegen/flash_tiles.h>
+#include <sinter/ir/type.h>
+#include <sinter/tests/emulator/ptx.h>
+
+#include <cstdint>
+#include <string>
+
+namespace device {
+#include <sinter/codegen/templates/flash_params.cuh>
+}
+
+namespace sinter::test {
+
+// Compile-time options of an instance, as bits.
+enum FlashOption : unsigned {
+  kOptCausal = 1,
+  kOptWindow = 2,
+  kOptSoftcap = 4,
+  kOptMask = 8,
+  kOptBias = 16,
+  kOptKvLength = 32,
+  kOptDocuments = 64,
+  kOptSlopes = 128,
+  kOptDropout = 256,
+};
+
+// One kernel: null where an instance lacks it.
+struct FlashEntry {
+  void (*run)(device::FlashParams) = nullptr;
+  unsigned grid_divisor = 1;  // rows that a block takes: its tile
+  unsigned threads = 32;
+  size_t shared_bytes = 0;
+};
+
+struct FlashKernels {
+  DType element = DType::BF16;
+  DType bias = DType::F32;
+  int head_dim = 0, value_dim = 0;
+  unsigned options = 0;
+  FlashEntry forward, delta, backward_kv, backward_q;
+};
+
+struct FlashShape {
+  int batch = 1, heads = 1, kv_heads = 1, queries = 1, keys = 1;
+};
+// What a launch is given besides; the instance says which count.
+struct FlashValues {
+  int window = 0;
+  double softcap = 0;
+  double p = 0;         // dropout
+  int64_t offset = 16;  // of its stream
+  bool dlse = false;
+  emulator::Order order = emulator::Order::Forward;
+};
+
+// Runs the kernels and checks y, lse and the gradients: f32 to 1e-5, f64 to 1e-12, 16 bits to 1.5
+// times the error of the composed path in the same type. Rows that take no part hold NaN.
+// Inputs lie in one packed projection, gradients in one packed gradient.
+void check_flash(const FlashKernels& kernels, const FlashShape& shape,
+                 const FlashValues& values = {});
+
+}  // namespace sinter::test

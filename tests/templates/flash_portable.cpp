@@ -1,0 +1,30 @@
+// The portable attention kernels: shapes and options.
+
+#include <doctest/doctest.h>
+#include <sinter/tests/templates/flash_case.h>
+
+using namespace sinter;
+using namespace sinter::test;
+
+#define FLASH_NAME full_64
+#define FLASH_ELEMENT bf16
+#define FLASH_DTYPE BF16
+#define FLASH_HEAD 64
+#define FLASH_VALUE 64
+#define FLASH_OPTIONS 0
+#include <sinter/tests/templates/flash_instance.h>
+
+#define FLASH_NAME causal_64
+#define FLASH_ELEMENT bf16
+#define FLASH_DTYPE BF16
+#define FLASH_HEAD 64
+#define FLASH_VALUE 64
+#define FLASH_OPTIONS kOptCausal
+#include <sinter/tests/templates/flash_instance.h>
+
+TEST_CASE("flash: lengths around a tile") {
+  for (int s : {1, 63, 64, 65, 127, 128, 129, 130, 257}) {
+    check_flash(full_64, {1, 1, 1, s, s});
+    check_flash(causal_64, {1, 1, 1, s, s});
+  }
+}
