@@ -1,0 +1,70 @@
+#pragma once
+// The tiles of the Hopper attention kernels (flash_hopper_forward.cuh, flash_hopper_backward.cuh):
+// which are used for which head sizes, and what a block then takes. The kernels assert that their
+// shared memory fits.
+
+#include <cstddef>
+
+namespace sinter {
+
+struct FlashHopperTiles {
+  int tile_m = 0;  // queries
+  int tile_n = 0;  // keys
+  int stages = 0;
+  int consumers = 0;         // warpgroups that multiply; one more feeds them
+  int feeder_registers = 0;  // of a thread, after setmaxnreg
+  int consumer_registers = 0;
+  bool reuse_q = false;    // forward: O leaves through Q's shared memory
+  bool ping_pong = false;  // forward: the consumers issue in turn
+  size_t shared_bytes = 0;
+
+  constexpr int warps() const { return 4 * (consumers + 1); }
+  constexpr int threads() const { return 32 * warps(); }
+  // Whether there is a kernel; where not, a portable one takes the call.
+  constexpr bool exists() const { return consumers != 0; }
+};
+
+// What a block may have on sm_90.
+constexpr size_t kHopperSharedBytes = 227 * 1024;
+
+// The width of a tile in shared memory: TMA fills it up with zeros.
+constexpr int flash_hopper_width(int size) {
+  return size > 192 ? 256 : (size + 31) / 32 * 32;
+}
+// 16-bit elements, sizes that are multiples of 8 up to 256.
+constexpr bool flash_hopper_takes(int head_dim, int value_dim, int element_bytes) {
+  return element_bytes == 2 && head_dim >= 8 && value_dim >= 8 && head_dim <= 256 &&
+         value_dim <= 256 && head_dim % 8 == 0 && value_dim % 8 == 0;
+}
+
+// `rich`: with softcap, slopes, dropout, documents or key lengths, which take registers.
+constexpr FlashHopperTiles flash_hopper_forward_tiles(int head_dim, int value_dim,
+                                                      int element_bytes, bool rich) {
+  if (!flash_hopper_takes(head_dim, value_dim, element_bytes)) return {};
+  const auto width = static_cast<size_t>(flash_hopper_width(head_dim));
+  const auto value_width = static_cast<size_t>(flash_hopper_width(value_dim));
+  const size_t widest = width > value_width ? width : value_width;
+  FlashHopperTiles t;
+  t.stages = 2;
+  t.ping_pong = widest <= 128;
+  t.reuse_q = widest > 128 && width == value_width;
+  if (widest <= 64 && !rich) {
+    t.tile_m = 192;
+    t.tile_n = 128;
+  } else {
+    t.tile_m = 128;
+    t.tile_n = widest <= 64 ? 128 : widest <= 128 ? (rich ? 64 : 128) : t.reuse_q ? 64 : 32;
+  }
+  t.consumers = t.tile_m / 64;
+  t.feeder_registers = t.consumers == 3 ? 32 : 24;
+  t.consumer_registers = t.consumers == 3 ? 160 : 240;
+  const auto m = static_cast<size_t>(t.tile_m), n = static_cast<size_t>(t.tile_n);
+  const auto stages = static_cast<size_t>(t.stages);
+  const size_t elements =
+      m * width + stages * n * (width + value_width) + (t.reuse_q ? 0 : m * value_width);
+  // A kilobyte to begin at a multiple of it, and the barriers.
+  t.shared_bytes = 2 * elements + 1024 + 8 * (2 + 4 * stages);
+  return t.shared_bytes <= kHopperSharedBytes ? t : FlashHopperTiles{};
+}
+
+}  // namespace sinter

@@ -1,0 +1,81 @@
+// The Hopper attention templates through NVRTC, which needs no GPU: nothing spills, nothing runs
+// serialized.
+
+#include <sinter/codegen/flash_hopper_tiles.h>
+#include <sinter/codegen/templates.h>
+#include <sinter/runtime/cuda/nvrtc.h>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+namespace {
+
+using sinter::FlashHopperTiles;
+
+std::string source_of(const FlashHopperTiles& t, int head_dim, int value_dim,
+                      const std::string& kernel, const std::string& options) {
+  std::string text;
+  for (const char* name : {"prelude.cuh", "prelude_common.h", "ptx.cuh", "ptx_hopper.cuh"})
+    text += sinter::template_text(name);
+  text += fmt::format(
+      "using Element = bf16;\nusing BiasElement = float;\n"
+      "constexpr int kHeadDim = {}, kValueDim = {}, kTileM = {}, kTileN = {}, kStages = {}, "
+      "kWarps = {}, kSharedBytes = {}, kSectionBytes = 1 << 25, kFeederRegisters = {}, "
+      "kConsumerRegisters = {};\nconstexpr bool kMask = false, kBias = false, kReuseQ = {}, "
+      "kPingPong = {};\n{}\n",
+      head_dim, value_dim, t.tile_m, t.tile_n, t.stages, t.warps(), t.shared_bytes,
+      t.feeder_registers, t.consumer_registers, t.reuse_q, t.ping_pong, options);
+  for (const char* name : {"flash_params.cuh", "flash_common.cuh", "flash_hopper_common.cuh"})
+    text += sinter::template_text(name);
+  return text + std::string(sinter::template_text(kernel));
+}
+
+constexpr const char* kCausalOnly =
+    "constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kKvLength = false, "
+    "kDocuments = false, kSlopes = false, kDropout = false;";
+constexpr const char* kAllOptions =
+    "constexpr bool kCausal = true, kWindow = true, kSoftcap = true, kKvLength = true, "
+    "kDocuments = true, kSlopes = true, kDropout = true;";
+
+sinter::cuda::CompiledUnit compile(std::string name, std::string source) {
+  sinter::cuda::CompileRequest request;
+  request.name = std::move(name);
+  request.source = std::move(source);
+  request.arch = "sm_90a";
+  return sinter::cuda::compile(request);
+}
+
+}  // namespace
+
+TEST_CASE("Hopper attention tiles fit, and odd sizes are declined") {
+  for (int head_dim = 8; head_dim <= 256; head_dim += 8)
+    for (int value_dim = 8; value_dim <= 256; value_dim += 8)
+      for (bool rich : {false, true})
+        CHECK(sinter::flash_hopper_forward_tiles(head_dim, value_dim, 2, rich).exists());
+  CHECK_FALSE(sinter::flash_hopper_forward_tiles(64, 64, 4, false).exists());
+  CHECK_FALSE(sinter::flash_hopper_forward_tiles(60, 64, 2, false).exists());
+  CHECK_FALSE(sinter::flash_hopper_forward_tiles(264, 64, 2, false).exists());
+}
+
+TEST_CASE("Hopper attention forward compiles without spills") {
+  if (!sinter::cuda::nvrtc_available() || !sinter::cuda::supports_arch("sm_90a")) return;
+  for (int size : {64, 128}) {
+    CAPTURE(size);
+    const auto tiles = sinter::flash_hopper_forward_tiles(size, size, 2, false);
+    const auto unit =
+        compile("flash_hopper_forward",
+                source_of(tiles, size, size, "flash_hopper_forward.cuh", kCausalOnly));
+    const auto* kernel = unit.find("flash_hopper_forward");
+    REQUIRE(kernel != nullptr);
+    CHECK(kernel->spill_store_bytes == 0);
+    CHECK(kernel->stack_bytes == 0);
+  }
+}
+
+TEST_CASE("Hopper attention forward compiles with every option") {
+  if (!sinter::cuda::nvrtc_available() || !sinter::cuda::supports_arch("sm_90a")) return;
+  const auto tiles = sinter::flash_hopper_forward_tiles(128, 128, 2, true);
+  const auto unit = compile("flash_hopper_forward",
+                            source_of(tiles, 128, 128, "flash_hopper_forward.cuh", kAllOptions));
+  CHECK(unit.find("flash_hopper_forward") != nullptr);
+}
