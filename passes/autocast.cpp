@@ -151,6 +151,7 @@ class Casting {
       if (is_f32(operands[i]) &&
           !(reads_parameters && i < 2 && analysis_.is_parameter(op.operand(i))))
         operands[i] = narrowed(operands[i]);
+    if (!reads_parameters) keep_wide(op, operands);
     Op* copy = nullptr;
     if (reads_parameters) {
       MatmulAttrs attrs = op.attrs<MatmulAttrs>();
@@ -164,6 +165,15 @@ class Casting {
       copy = &clone_op(op, graph_, std::move(operands));
     }
     for (size_t i = 0; i < op.num_results(); ++i) home_[op.result(i)] = copy->result(i);
+  }
+
+  // Operands that the op takes as f32 alone, such as a table of slopes, are read as they are.
+  void keep_wide(const Op& op, std::vector<Value>& operands) {
+    auto accepted = [&] {
+      return bool(op.def().infer({op.def(), op.raw_attrs().get(), operands, op.loc(), nullptr}));
+    };
+    for (size_t i = operands.size(); i-- > 0 && !accepted();)
+      if (is_f32(op.operand(i))) operands[i] = wide(home_.at(op.operand(i)), op.segment());
   }
 
   bool follows(const Op& op, const std::vector<Value>& operands) const {

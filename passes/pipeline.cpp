@@ -80,6 +80,7 @@ std::vector<PipelineStep> default_pipeline() {
            "verify",
            "inline",
            "canonicalize",
+           "fuse-attention",
            "autocast",
            "autodiff",
            "accumulate",

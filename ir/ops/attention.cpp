@@ -34,7 +34,19 @@ Sizes sizes_of(const Shape& q, const Shape& k, const Shape& v) {
 
 // Where the optional operands begin: behind q, k and v, and dy in the backward op.
 constexpr size_t kForwardOptions = 3, kBackwardOptions = 4;
-enum Option : size_t { kMask, kBias, kKvLength, kSeed, kStep, kOffset, kOptions };
+enum Option : size_t {
+  kMask,
+  kBias,
+  kKvLength,
+  kSeed,
+  kStep,
+  kOffset,
+  kBoundaries,
+  kSlopes,
+  kOptions
+};
+// Behind them, in the backward op alone.
+constexpr size_t kDlse = kBackwardOptions + kOptions, kY = kDlse + 1, kLse = kDlse + 2;
 
 // The operands of either op.
 struct Operands {
@@ -71,6 +83,20 @@ std::optional<Diagnostic> check_options(const InferContext& c, size_t first, con
   }
   if (size_t i = first + kKvLength; c.has(i) && c.type(i) != TensorType{DType::I32, {s.batch}})
     return c.error("{} must be {}", c.describe(i), TensorType{DType::I32, {s.batch}}.str());
+  if (size_t i = first + kBoundaries; c.has(i)) {
+    const TensorType& t = c.type(i);
+    if (t.dtype != DType::I32 || t.rank() != 2 || t.shape[0] != s.batch || t.shape[1] < 1)
+      return c.error("{} must be i32[{}, documents + 1]", c.describe(i), s.batch);
+    if (s.queries != s.keys)
+      return c.error("{} needs as many queries as keys, not {} and {}", c.describe(i), s.queries,
+                     s.keys);
+    if (c.has(first + kKvLength))
+      return c.error("{} and {} exclude each other", c.describe(i), c.describe(first + kKvLength));
+  }
+  if (size_t i = first + kSlopes; c.has(i)) {
+    TensorType wanted{compute_type(c.type(0).dtype), {s.heads}};
+    if (c.type(i) != wanted) return c.error("{} must be {}", c.describe(i), wanted.str());
+  }
   const TensorType stream[] = {{DType::U32, {2}}, {DType::U32, {}}, {DType::I64, {}}};
   for (size_t i = 0; i < 3; ++i) {
     size_t at = first + kSeed + i;
@@ -134,23 +160,40 @@ Value to_rank_4(Value v) {
   return reshape(v, std::move(shape));
 }
 
+// Where keys stand, and the key at each query's own place, as i32 that broadcasts to the scores.
+struct Places {
+  Value key, own;
+};
+Places places_of(const Operands& in) {
+  Sizes s = in.sizes();
+  Graph& graph = in.q.graph();
+  Value own = iota(graph, {DType::I32, {1, 1, s.queries, 1}}, 2);
+  if (Value length = in.option[kKvLength])
+    own = own + (reshape(length, {s.batch, 1, 1, 1}) - static_cast<double>(s.queries));
+  else
+    own = own + static_cast<double>(s.keys - s.queries);
+  return {iota(graph, {DType::I32, {1, 1, 1, s.keys}}, 3), own};
+}
+
+// How many boundaries lie at or before each place, [B,S]: equal within one document, 0 in front of
+// the first one.
+Value document_of(Value boundaries, int64_t length) {
+  Shape wide{boundaries.dim(0), length, boundaries.dim(1)};
+  Value place = iota(boundaries.graph(), {DType::I32, wide}, 1);
+  Value passed = le(broadcast_to(reshape(boundaries, {wide[0], 1, wide[2]}), wide), place);
+  return sum(cast(passed, DType::I32), {2});
+}
+
 // Which keys a query sees, as a bool of rank 4 that broadcasts to the scores; null: all of them.
 Value visible_keys(const Operands& in, const AttentionAttrs& a) {
   Sizes s = in.sizes();
   Graph& graph = in.q.graph();
   Value visible;
   auto both = [&](Value more) { visible = visible ? logical_and(visible, more) : more; };
-  Value key = iota(graph, {DType::I32, {1, 1, 1, s.keys}}, 3);
-  Value length;
-  if (in.option[kKvLength]) {
-    length = reshape(in.option[kKvLength], {s.batch, 1, 1, 1});
-    both(lt(key, length));
-  }
+  if (Value length = in.option[kKvLength])
+    both(lt(iota(graph, {DType::I32, {1, 1, 1, s.keys}}, 3), reshape(length, {s.batch, 1, 1, 1})));
   if (a.causal || a.window > 0) {
-    // The key that stands at the query's own place.
-    Value own = iota(graph, {DType::I32, {1, 1, s.queries, 1}}, 2);
-    own = length ? own + (length - static_cast<double>(s.queries))
-                 : own + static_cast<double>(s.keys - s.queries);
+    auto [key, own] = places_of(in);
     if (a.causal) both(le(key, own));
     if (a.window > 0) {
       auto reach = static_cast<double>(std::min<int64_t>(a.window, s.queries + s.keys));
@@ -158,8 +201,27 @@ Value visible_keys(const Operands& in, const AttentionAttrs& a) {
       if (!a.causal) both(lt(key, own + reach));
     }
   }
+  if (Value boundaries = in.option[kBoundaries]) {
+    Value document = document_of(boundaries, s.keys);
+    Value of_query = reshape(document, {s.batch, 1, s.queries, 1});
+    both(eq(of_query, reshape(document, {s.batch, 1, 1, s.keys})));
+    // What lies in front of the first boundary, or behind the last one, is of no document.
+    both(logical_and(gt(of_query, 0), lt(of_query, static_cast<double>(boundaries.dim(1)))));
+  }
   if (in.option[kMask]) both(to_rank_4(in.option[kMask]));
   return visible;
+}
+
+// How far each key is from each query's own place, as floats.
+Value distances(const Operands& in, DType dtype) {
+  auto [key, own] = places_of(in);
+  return cast(abs(own - key), dtype);
+}
+
+// The bias that the slopes stand for.
+Value slopes_bias(const Operands& in, DType dtype) {
+  Value slopes = in.option[kSlopes];
+  return neg(cast(reshape(slopes, {1, slopes.dim(0), 1, 1}), dtype)) * distances(in, dtype);
 }
 
 // Whether any element along `axis` holds; the axis stays.
@@ -184,8 +246,8 @@ Rows clean_rows(const Operands& in, const AttentionAttrs& a, Value visible, Valu
   Rows rows{in.q, in.k, in.v, dy};
   // With causal alone the last query sees every key, and each query its own.
   Sizes s = in.sizes();
-  bool leaves_none =
-      in.option[kMask] || in.option[kKvLength] || a.window > 0 || (a.causal && s.queries > s.keys);
+  bool leaves_none = in.option[kMask] || in.option[kKvLength] || in.option[kBoundaries] ||
+                     a.window > 0 || (a.causal && s.queries > s.keys);
   if (!visible || !leaves_none) return rows;
   Value query_sees = any_along(visible, 3);
   rows.q = where(query_sees, rows.q, 0.0);
@@ -222,6 +284,7 @@ Softmax softmax_of(const Operands& in, const AttentionAttrs& a, Value dy = {}) {
     scores = out.saturation * a.softcap;
   }
   if (in.option[kBias]) scores = scores + cast(to_rank_4(in.option[kBias]), scores.dtype());
+  if (in.option[kSlopes]) scores = scores + slopes_bias(in, scores.dtype());
   if (visible) scores = where(visible, scores, -kInf);
   Value largest = max(scores, {3}, true);
   Value e = exp(scores - where(eq(largest, -kInf), 0.0, largest));
@@ -230,6 +293,16 @@ Softmax softmax_of(const Operands& in, const AttentionAttrs& a, Value dy = {}) {
   out.lse =
       reshape(where(eq(total, 0.0), -kInf, largest + log(total)), {s.batch, s.heads, s.queries});
   return out;
+}
+
+// The sum of `v`, of rank 4, over the axes along which a value of `type` is broadcast to it.
+Value sum_to(Value v, const TensorType& type) {
+  Shape wide(static_cast<size_t>(4 - type.rank()), 1);
+  wide.insert(wide.end(), type.shape.begin(), type.shape.end());
+  std::vector<int64_t> axes;
+  for (size_t i = 0; i < 4; ++i)
+    if (wide[i] != v.shape()[i]) axes.push_back(static_cast<int64_t>(i));
+  return cast(reshape(axes.empty() ? v : sum(v, axes, true), type.shape), type.dtype);
 }
 
 // `p`, or a cotangent of it, with the dropped elements 0.
@@ -250,6 +323,9 @@ double score_flops(const Op& op) {
 struct Extras {
   std::optional<Shape> mask, bias;
   bool kv_length = false;
+  int64_t documents = 0;  // boundaries of so many
+  bool slopes = false;
+  bool saved = false;  // the backward op gets y and lse
 };
 
 std::vector<Sample> attention_samples(bool backward) {
@@ -271,7 +347,14 @@ std::vector<Sample> attention_samples(bool backward) {
     option(drops, {DType::U32, {2}});
     option(drops, {DType::U32, {}});
     option(drops, {DType::I64, {}});
-    if (backward) option(lse, {DType::F32, {s.batch, s.heads, s.queries}});
+    option(extras.documents > 0, {DType::I32, {s.batch, extras.documents + 1}});
+    option(extras.slopes, {compute_type(type), {s.heads}});
+    if (backward) {
+      TensorType row{compute_type(type), {s.batch, s.heads, s.queries}};
+      option(lse, row);
+      option(extras.saved, {type, {s.batch, s.heads, s.queries, s.value_width}});
+      option(extras.saved, row);
+    }
     one.low = -1;
     one.high = 1;
     samples.push_back(std::move(one));
@@ -294,6 +377,15 @@ std::vector<Sample> attention_samples(bool backward) {
   add(f, {2, 2, 1, 2, 4, 2, 2}, {{}, {}, true}, {{"causal", true}, {"lse", true}});
   add(f, {1, 2, 1, 3, 4, 2, 2}, {}, {{"p", 0.3}, {"site", int64_t{5}}});
   add(DType::BF16, {1, 2, 1, 3, 4, 4, 2}, {Shape{3, 4}, {}, false}, {});
+  // In f64 what follows: the boundaries drawn need not rise, nor y and lse be what they are called,
+  // and a kernel may count on both.
+  const DType wide = DType::F64;
+  add(wide, {2, 2, 1, 4, 4, 2, 2}, {.documents = 2}, {});
+  add(wide, {1, 1, 1, 4, 4, 2, 2}, {.documents = 1}, causal);
+  add(wide, {1, 2, 1, 3, 3, 2, 2}, {.saved = true}, causal);
+  add(f, {1, 2, 1, 3, 4, 2, 2}, {.slopes = true}, causal);
+  add(f, {2, 2, 2, 3, 3, 2, 2}, {.bias = Shape{1, 3}, .kv_length = true, .slopes = true}, {});
+  add(DType::BF16, {1, 2, 1, 3, 3, 4, 2}, {.slopes = true}, {{"lse", true}});
   return samples;
 }
 
@@ -302,9 +394,10 @@ std::vector<Sample> attention_samples(bool backward) {
 Batched batch_attention(const BatchContext& c, size_t options) {
   const Op& op = c.op();
   bool backward = options == kBackwardOptions;
-  // A mask of dropout depends on the place in the batch, and the gradient of a bias is summed over
-  // it: neither may see the examples as one batch.
-  if (c.attrs<AttentionAttrs>().p != 0 || (backward && c.operand(options + kBias)))
+  // A mask of dropout depends on the place in the batch, the gradient of a bias is summed over it,
+  // and slopes are the same in all of it: none of them may see the examples as one batch.
+  if (c.attrs<AttentionAttrs>().p != 0 || (backward && c.operand(options + kBias)) ||
+      c.batched(options + kSlopes))
     return Batched::through_expand();
   auto merge = [&](Value v) {
     if (!v) return v;
@@ -330,8 +423,10 @@ Batched batch_attention(const BatchContext& c, size_t options) {
   for (size_t i = 0; i < c.num_operands(); ++i) {
     if (i == options + kMask || i == options + kBias)
       operands.push_back(merge_scores(i));
-    else if (i >= options + kSeed && i < options + kOptions)
+    else if (i >= options + kSeed && i <= options + kOffset)
       operands.emplace_back();  // without dropout nothing is drawn
+    else if (i == options + kSlopes)
+      operands.push_back(c.operand(i));
     else
       operands.push_back(merge(c.carried(i)));
   }
@@ -348,9 +443,10 @@ struct Attention {
       "softmax(scale q k^T) v on [B,H,S,D] (Vaswani et al., 2017), causal aligned at the bottom "
       "right; grouped key heads, window, softcap, mask, bias, lengths, dropout; with lse also the "
       "log-sum-exp of each row";
-  static constexpr std::array operands{required("q"),    required("k"),    required("v"),
-                                       optional("mask"), optional("bias"), optional("kv_length"),
-                                       optional("seed"), optional("step"), optional("offset")};
+  static constexpr std::array operands{
+      required("q"),      required("k"),          required("v"),     optional("mask"),
+      optional("bias"),   optional("kv_length"),  optional("seed"),  optional("step"),
+      optional("offset"), optional("boundaries"), optional("slopes")};
   static constexpr OpKind kind = OpKind::Composite;
   static constexpr Autocast autocast = Autocast::Narrow;
   using Attrs = AttentionAttrs;
@@ -375,14 +471,32 @@ struct Attention {
   static Grads vjp(const VjpContext& c) {
     const auto& a = c.attrs<Attrs>();
     AttentionOperands in;
-    Value* slots[] = {&in.q,         &in.k,    &in.v,    &in.mask,  &in.bias,
-                      &in.kv_length, &in.seed, &in.step, &in.offset};
+    Value* slots[] = {&in.q,    &in.k,    &in.v,      &in.mask,       &in.bias,  &in.kv_length,
+                      &in.seed, &in.step, &in.offset, &in.boundaries, &in.slopes};
     for (size_t i = 0; i < std::size(slots); ++i) *slots[i] = c.operand(i);
     Value dy = c.grad() ? c.grad() : full_like(c.result(), 0.0);
-    auto g = attention_backward(in, dy, a.lse ? c.grad(1) : Value(), a);
+    Value dlse = a.lse ? c.grad(1) : Value();
+    // Learned slopes: their part of the scores is then a bias like any other.
+    bool slopes = in.slopes && c.needs(kForwardOptions + kSlopes);
+    Value bias = in.bias, distance;
+    if (slopes) {
+      Operands all(c.op(), kForwardOptions);
+      DType dtype = in.slopes.dtype();
+      distance = distances(all, dtype);
+      in.bias = slopes_bias(all, dtype);
+      if (bias) in.bias = in.bias + cast(to_rank_4(bias), dtype);
+      in.slopes = {};
+    }
+    Value y, lse;
+    if (a.lse) y = c.result(0), lse = c.result(1);
+    auto g = attention_backward(in, dy, dlse, a, y, lse);
     Grads grads{g.dq, g.dk, g.dv};
     grads.resize(c.op().operands().size());
-    if (in.bias) grads[kForwardOptions + kBias] = g.dbias;
+    if (slopes) {
+      Value each = neg(g.dbias) * distance;
+      grads[kForwardOptions + kSlopes] = sum(each, {0, 2, 3});
+    }
+    if (bias) grads[kForwardOptions + kBias] = slopes ? sum_to(g.dbias, bias.type()) : g.dbias;
     return grads;
   }
   static constexpr auto jvp = Jvp::through_expand;
@@ -399,14 +513,14 @@ struct AttentionBackward {
   static constexpr std::string_view name = "attention_backward";
   static constexpr std::string_view doc =
       "cotangents of q, k, v and, where given, bias of attention; the probabilities are recomputed";
-  static constexpr std::array operands{required("q"),         required("k"),    required("v"),
-                                       required("dy"),        optional("mask"), optional("bias"),
-                                       optional("kv_length"), optional("seed"), optional("step"),
-                                       optional("offset"),    optional("dlse")};
+  static constexpr std::array operands{
+      required("q"),    required("k"),      required("v"),          required("dy"),
+      optional("mask"), optional("bias"),   optional("kv_length"),  optional("seed"),
+      optional("step"), optional("offset"), optional("boundaries"), optional("slopes"),
+      optional("dlse"), optional("y"),      optional("lse")};
   static constexpr OpKind kind = OpKind::Composite;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   using Attrs = AttentionAttrs;
-  static constexpr size_t kDlse = kBackwardOptions + kOptions;
 
   static Inferred infer(const InferContext& c) {
     if (auto refused = check_attention(c, kBackwardOptions)) return *refused;
@@ -414,6 +528,10 @@ struct AttentionBackward {
       return c.error("{} must be {}", c.describe(3), y.str());
     if (c.has(kDlse) && c.type(kDlse) != row_type(c))
       return c.error("{} must be {}", c.describe(kDlse), row_type(c).str());
+    if (c.has(kY) && c.type(kY) != c.type(3))
+      return c.error("{} must be {}", c.describe(kY), c.type(3).str());
+    if (c.has(kLse) && c.type(kLse) != row_type(c))
+      return c.error("{} must be {}", c.describe(kLse), row_type(c).str());
     std::vector results{c.type(0), c.type(1), c.type(2)};
     if (c.has(kBackwardOptions + kBias)) results.push_back(c.type(kBackwardOptions + kBias));
     return results;
@@ -434,15 +552,8 @@ struct AttentionBackward {
     if (Value dlse = op.operand(kDlse))
       change = change + reshape(dlse, {s.batch, s.heads, s.queries, 1});
     Value ds = grad_mul(p, change);
-    Value bias = in.option[kBias], dbias;
-    if (bias) {
-      std::vector<int64_t> axes;
-      Shape wide = to_rank_4(bias).shape(), scores = s.scores();
-      for (size_t i = 0; i < 4; ++i)
-        if (wide[i] != scores[i]) axes.push_back(static_cast<int64_t>(i));
-      dbias = axes.empty() ? ds : sum(ds, axes, true);
-      dbias = cast(reshape(dbias, bias.shape()), bias.dtype());
-    }
+    Value bias = in.option[kBias];
+    Value dbias = bias ? sum_to(ds, bias.type()) : Value();
     if (softmax.saturation) ds = ds * (1.0 - square(softmax.saturation));
     ds = cast(reshape(ds * scale_of(a, s.width), s.grouped(s.keys)), in.q.dtype());
     Value dq = reshape(matmul(ds, rows.k), in.q.shape());
@@ -465,7 +576,9 @@ struct AttentionBackward {
 std::vector<Value> operands_of(const AttentionOperands& in, std::optional<Value> dy) {
   std::vector<Value> list{in.q, in.k, in.v};
   if (dy) list.push_back(*dy);
-  for (Value v : {in.mask, in.bias, in.kv_length, in.seed, in.step, in.offset}) list.push_back(v);
+  for (Value v :
+       {in.mask, in.bias, in.kv_length, in.seed, in.step, in.offset, in.boundaries, in.slopes})
+    list.push_back(v);
   return list;
 }
 
@@ -481,10 +594,10 @@ Value attention(Value q, Value k, Value v, Value mask, AttentionAttrs attrs, Sou
   return attention({q, k, v, mask}, attrs, std::move(loc)).y;
 }
 AttentionGrads attention_backward(const AttentionOperands& in, Value dy, Value dlse,
-                                  AttentionAttrs attrs, SourceLocation loc) {
+                                  AttentionAttrs attrs, Value y, Value lse, SourceLocation loc) {
   Graph& graph = detail::graph_of("attention_backward", "q", in.q, loc);
   std::vector<Value> operands = operands_of(in, dy);
-  operands.push_back(dlse);
+  operands.insert(operands.end(), {dlse, y, lse});
   Op& op = build_op(graph, "attention_backward", std::move(operands), attrs, std::move(loc));
   return {op.result(0), op.result(1), op.result(2), in.bias ? op.result(3) : Value()};
 }

@@ -105,6 +105,90 @@ TEST_CASE("attention: lengths of sequences are masks, and causal counts from the
   }
 }
 
+TEST_CASE("attention: packed documents are a mask, and what is in none sees nothing") {
+  for (bool causal : {false, true}) {
+    Shapes s{.queries = 6, .keys = 6};
+    Twice t(s);
+    // Of 2, 0 and 3 places, with one behind them; the second has one in front.
+    const std::vector<int32_t> bounds[] = {{0, 2, 2, 5}, {1, 3, 4, 6}};
+    std::vector<int32_t> both = bounds[0];
+    both.insert(both.end(), bounds[1].begin(), bounds[1].end());
+    t.in.boundaries = t.c.integers({2, 4}, both);
+    AttentionResult r = attention(t.in, {.causal = causal, .window = 2, .lse = true});
+    t.output(r.y);
+    std::vector<bool> cells;
+    for (const auto& b : bounds)
+      for (int64_t i = 0; i < 6; ++i)
+        for (int64_t j = 0; j < 6; ++j) {
+          bool sees = false;
+          for (size_t d = 0; d + 1 < b.size(); ++d)
+            sees = sees || (std::min(i, j) >= b[d] && std::max(i, j) < b[d + 1]);
+          cells.push_back(sees);
+        }
+    t.in.boundaries = {};
+    t.in.mask = t.c.input(Tensor::from(Shape{2, 1, 6, 6}, cells));
+    t.output(attention(t.in, {.causal = causal, .window = 2}).y);
+    t.check();
+  }
+}
+
+TEST_CASE("attention: boundaries are refused where they have no meaning") {
+  auto refusal = [](Shapes s, bool length, Shape shape) {
+    Twice t(s);
+    t.in.boundaries = t.c.integers(shape, std::vector<int32_t>(num_elements(shape), 0));
+    if (length) t.in.kv_length = t.c.integers({2}, {1, 1});
+    try {
+      attention(t.in);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  Shapes square{.queries = 6, .keys = 6};
+  CHECK(refusal(square, false, {2, 2}).empty());
+  CHECK(refusal({}, false, {2, 2}).find("as many queries as keys, not 5 and 7") !=
+        std::string::npos);
+  CHECK(refusal(square, true, {2, 2}).find("exclude each other") != std::string::npos);
+  CHECK(refusal(square, false, {1, 2}).find("must be i32[2, documents + 1]") != std::string::npos);
+}
+
+TEST_CASE("attention: slopes are a bias of distances, and have a gradient") {
+  for (bool causal : {false, true})
+    for (bool length : {false, true}) {
+      Shapes s;
+      Twice t(s);
+      Value slopes = t.c.input({4}, {0.5, 0.25, 0.125, 1.5});
+      Value bias = t.c.input(fill({DType::F32, {5, 1}}, 35));
+      if (length) t.in.kv_length = t.c.integers({2}, {7, 4});
+      t.in.slopes = slopes;
+      t.in.bias = bias;
+      t.output(attention(t.in, {.causal = causal}).y, {slopes, bias});
+      t.in.slopes = {};
+      Doubles far;
+      for (int64_t keys : {7, 4})
+        for (int64_t i = 0; i < s.queries; ++i)
+          for (int64_t j = 0; j < s.keys; ++j)
+            far.push_back(
+                std::abs(static_cast<double>(i + (length ? keys : s.keys) - s.queries - j)));
+      Value distance = t.c.input({2, 1, s.queries, s.keys}, far);
+      t.in.bias = reshape(slopes, {1, 4, 1, 1}) * distance * -1.0 + bias;
+      t.output(attention(t.in, {.causal = causal}).y, {slopes, bias});
+      t.check();
+    }
+}
+
+TEST_CASE("attention: the backward op may be given the results, and says the same") {
+  Twice t;
+  AttentionResult r = attention(t.in, {.causal = true, .lse = true});
+  AttentionAttrs attrs{.causal = true, .lse = true};
+  for (bool given : {false, true}) {
+    auto g = attention_backward(t.in, t.weight, {}, attrs, given ? r.y : Value(),
+                                given ? r.lse : Value());
+    for (Value v : {g.dq, g.dk, g.dv}) t.c.output(v);
+  }
+  t.check();
+}
+
 TEST_CASE("attention: softcap and bias act on the scores, and the bias has a gradient") {
   for (const Shape& shape : {Shape{5, 7}, Shape{4, 1, 7}, Shape{2, 1, 5, 1}, Shape{}}) {
     Twice t;

@@ -467,6 +467,27 @@ def attentions(c):
     c.add("attention %q, %k, %v {causal = true, window = 2}",
           {"q": q, "k": f([2, 4, 5, 6], 2), "v": f([2, 4, 5, 6], 3)},
           lambda q, k, v: attention(q, k, v, 1 / math.sqrt(6), mask=near), "attention")
+    def packed(q, k, v, bounds):
+        place, same = torch.arange(5), []
+        for cuts in bounds:
+            number = (place[:, None] >= cuts).sum(-1)
+            same.append((number[:, None] == number) & (number > 0)[:, None] & (number < 3)[:, None])
+        return attention(q, k, v, 0.5, mask=torch.stack(same)[:, None])
+
+    # Boundaries 0 2 3 and 1 1 3: some places are in no document.
+    c.add("attention %q, %k, %v, boundaries=%b {scale = 0.5}",
+          {"q": q, "k": f([2, 4, 5, 6], 2), "v": f([2, 4, 5, 6], 3), "b": ints([2, 3], 38, 5)},
+          packed, "attention")
+    distance = (torch.arange(3)[:, None] + 4 - torch.arange(7)).abs()
+
+    def alibi(q, k, v, slopes):
+        scores = q @ k.mT / math.sqrt(6) - slopes[:, None, None] * distance
+        return scores.masked_fill(torch.arange(7) > torch.arange(4, 7)[:, None], -math.inf
+                                  ).softmax(-1) @ v
+
+    c.add("attention %q, %k, %v, slopes=%s {causal = true}",
+          {"q": f([2, 4, 3, 6], 1), "k": f([2, 4, 7, 6], 2), "v": f([2, 4, 7, 6], 3),
+           "s": f([4], 4, 0.25, 0.5)}, alibi)
 
 
 def losses(c):

@@ -1,0 +1,681 @@
+#include <sinter/passes/detail/attention_pattern.h>
+
+#include <sinter/ir/op_def.h>
+#include <sinter/ir/ops.h>
+#include <sinter/passes/detail/util.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace sinter::detail {
+
+namespace {
+
+// A score below this is that of a key which is not seen: exp of it is 0 in f64 too.
+constexpr double kFar = -1000;
+constexpr int kDeepest = 32;
+
+bool is_reshape(const Op& op) {
+  return op.is("reshape") || op.is("squeeze") || op.is("unsqueeze");
+}
+bool is_view(const Op& op) {
+  return is_reshape(op) || op.is("broadcast") || op.is("permute");
+}
+bool is_product(const Op& op) {
+  return op.def().kind == OpKind::Contract || op.def().autocast == Autocast::Inside;
+}
+const Op* made_by(Value v, std::string_view name) {
+  return v && v.op() != nullptr && v.op()->is(name) ? v.op() : nullptr;
+}
+
+// What a chain of scores may pass on its way to the softmax.
+bool carries_scores(const Op& op) {
+  constexpr std::string_view kNames[] = {"mul", "div",   "neg",  "add",
+                                         "sub", "where", "tanh", "cast"};
+  return is_reshape(op) ||
+         std::find(std::begin(kNames), std::end(kNames), op.name()) != std::end(kNames);
+}
+
+// How many ops a search looks at.
+constexpr size_t kWidest = 256;
+
+// Whether `v` comes from a product of as many elements.
+bool comes_from_product(Value v, int64_t elements) {
+  std::vector<Value> work{v};
+  std::unordered_set<const Op*> known;
+  while (!work.empty()) {
+    Value x = work.back();
+    work.pop_back();
+    const Op* op = x.op();
+    if (op == nullptr || x.type().elements() != elements || !known.insert(op).second) continue;
+    if (is_product(*op)) return true;
+    if (known.size() > kWidest || (!carries_scores(*op) && !op->is("permute"))) continue;
+    for (size_t i = op->is("where") ? 1 : 0; i < op->operands().size(); ++i)
+      if (!constant_of(op->operand(i))) work.push_back(op->operand(i));
+  }
+  return false;
+}
+bool comes_from_product(Value v) {
+  return comes_from_product(v, v.type().elements());
+}
+
+// Whether a product reads `v`, or what pointwise ops and views make of it.
+bool leads_to_product(Value v) {
+  std::vector<Value> work{v};
+  std::unordered_set<const Op*> known;
+  while (!work.empty()) {
+    Value x = work.back();
+    work.pop_back();
+    for (const Use& use : x.uses()) {
+      const Op& op = *use.op;
+      if (is_product(op)) return true;
+      if (op.num_results() != 1 || op.result().type().elements() != x.type().elements()) continue;
+      if (!carries_scores(op) && !op.is("dropout") && !op.is("permute")) continue;
+      if (known.size() < kWidest && known.insert(&op).second) work.push_back(op.result());
+    }
+  }
+  return false;
+}
+
+// ---- Softmax
+
+bool is_last_axis(const Op& op, const Axes& axes) {
+  return axes.value.size() == 1 &&
+         normalize_axis(axes.value[0], op.operand(0).rank()) == op.operand(0).rank() - 1;
+}
+
+struct Softmax {
+  Value scores;
+  std::unordered_set<const Op*> inside;
+};
+
+// `v` without views, stop_gradient, and the care for rows of -inf (`where` against a constant).
+Value row_value(Value v, std::unordered_set<const Op*>& inside) {
+  for (int i = 0; i < kDeepest && v.op() != nullptr; ++i) {
+    const Op& op = *v.op();
+    if (is_view(op) || op.is("stop_gradient") || op.is("cast")) {
+      inside.insert(&op);
+      v = op.operand(0);
+    } else if (op.is("where") && (constant_of(op.operand(1)) || constant_of(op.operand(2)))) {
+      inside.insert(&op);
+      if (op.operand(0).op() != nullptr) inside.insert(op.operand(0).op());
+      v = op.operand(constant_of(op.operand(1)) ? 2 : 1);
+    } else {
+      break;
+    }
+  }
+  return v;
+}
+
+// exp(x - max x) / sum, as single ops.
+std::optional<Softmax> written_softmax(const Op& op) {
+  Softmax out;
+  out.inside.insert(&op);
+  auto total_of = [&](Value e, Value divisor) {
+    const Op* total = made_by(row_value(divisor, out.inside), "sum");
+    if (total == nullptr || total->operand(0) != e) return false;
+    out.inside.insert(total);
+    return is_last_axis(*total, total->attrs<ReduceAttrs>().axes);
+  };
+  Value e;
+  if (op.is("div")) {
+    e = op.operand(0);
+    if (made_by(e, "exp") == nullptr || !total_of(e, op.operand(1))) return std::nullopt;
+  } else if (op.is("mul")) {
+    for (size_t i : {0, 1}) {
+      const Op* inverse = made_by(row_value(op.operand(1 - i), out.inside), "reciprocal");
+      if (inverse == nullptr || made_by(op.operand(i), "exp") == nullptr) continue;
+      if (!total_of(op.operand(i), inverse->operand(0))) continue;
+      out.inside.insert(inverse);
+      e = op.operand(i);
+      break;
+    }
+    if (!e) return std::nullopt;
+  } else {
+    return std::nullopt;
+  }
+  out.inside.insert(e.op());
+  out.scores = e.op()->operand(0);
+  if (const Op* less = made_by(out.scores, "sub")) {
+    std::unordered_set<const Op*> row;
+    const Op* largest = made_by(row_value(less->operand(1), row), "max");
+    if (largest != nullptr && largest->operand(0) == less->operand(0) &&
+        is_last_axis(*largest, largest->attrs<ReduceAttrs>().axes)) {
+      out.inside.insert(row.begin(), row.end());
+      out.inside.insert(largest);
+      out.inside.insert(less);
+      out.scores = less->operand(0);
+    }
+  }
+  return out;
+}
+
+std::optional<Softmax> softmax_ending(const Op& op) {
+  if (op.is("div") || op.is("mul")) return written_softmax(op);
+  if (!op.is("softmax")) return std::nullopt;
+  return Softmax{op.operand(0), {&op}};
+}
+
+// ---- The whole
+
+// Whether an attribute of the graph names the value.
+bool is_spoken_of(const Graph& graph, const std::string& name) {
+  for (const auto& [key, value] : graph.attributes) {
+    if (const auto* one = std::get_if<std::string>(&value); one != nullptr && *one == name)
+      return true;
+    if (const auto* many = std::get_if<std::vector<std::string>>(&value))
+      if (std::find(many->begin(), many->end(), name) != many->end()) return true;
+  }
+  return false;
+}
+
+class Reader {
+ public:
+  Reader(Op& op, const std::unordered_set<const Op*>& dead) : graph_(op.graph()), dead_(dead) {
+    out_.softmax = &op;
+  }
+
+  std::optional<AttentionPattern> run(std::string& why) {
+    if (read()) return out_;
+    why = why_;
+    return std::nullopt;
+  }
+
+ private:
+  bool fail(std::string why) {
+    why_ = std::move(why);
+    return false;
+  }
+
+  bool read() {
+    const Op& op = *out_.softmax;
+    if (!read_product(op.result())) return false;
+    // Einsums become products before anything is read of them.
+    Softmax softmax = *softmax_ending(op);
+    while (!expand_products(softmax.scores)) softmax = *softmax_ending(op);
+    inside_.merge(softmax.inside);
+    Value scores = softmax.scores;
+    if (scores.rank() < 2) return fail("the scores have one axis");
+    if (op.is("softmax") && !is_last_axis(op, {{std::get<int64_t>(op.attr("axis"))}}))
+      return fail("the softmax is not over the last axis of the scores");
+    out_.queries = scores.dim(-2);
+    out_.keys = scores.dim(-1);
+    choose_axes(scores);
+    return read_scores(scores) && check_scores_product() && check_uses() && settle_masks();
+  }
+
+  // Expands one einsum on the way of the scores; whether there was none.
+  static bool expand_products(Value v) {
+    for (Op* op = v.op(); op != nullptr; op = v.op()) {
+      if (op->def().autocast == Autocast::Inside) {
+        expand_in_place(*op);
+        return false;
+      }
+      v = carries_scores(*op) ? score_operand(*op) : Value();
+      if (!v) break;
+    }
+    return true;
+  }
+  // The operand that the scores come through; null where there is none.
+  static Value score_operand(const Op& op) {
+    for (size_t i = op.is("where") ? 1 : 0; i < op.operands().size(); ++i) {
+      Value x = op.operand(i);
+      if (!constant_of(x) && comes_from_product(x, op.result().type().elements())) return x;
+    }
+    return {};
+  }
+
+  // From the probabilities to the product with v.
+  bool read_product(Value p) {
+    for (int i = 0; i < kDeepest; ++i) {
+      if (graph_.is_output(p)) return fail("the probabilities are a result of the graph");
+      std::vector<Use> uses = p.uses();
+      std::erase_if(uses, [&](const Use& use) { return dead_.contains(use.op); });
+      if (uses.size() != 1)
+        return fail(fmt::format("the probabilities are read {} times", uses.size()));
+      Op& use = *uses[0].op;
+      if (use.def().autocast == Autocast::Inside) {
+        expand_in_place(use);
+        continue;
+      }
+      if (use.def().kind == OpKind::Contract) {
+        const auto& a = use.attrs<MatmulAttrs>();
+        if (uses[0].operand != 0 || a.transpose_a)
+          return fail("the probabilities are not the left factor of the product with v");
+        if (use.operand(2)) return fail("the product with v adds to something");
+        if (matmul_compute(use) != use.operand(0).dtype() || a.compute == "tf32")
+          return fail(fmt::format("the product with v computes in {}", a.compute));
+        out_.product = &use;
+        return true;
+      }
+      if (use.is("dropout") && uses[0].operand == 0) {
+        if (out_.dropout != nullptr) return fail("the probabilities are dropped twice");
+        out_.dropout = &use;
+      } else if (!(use.is("cast") && is_float(use.result().dtype())) &&
+                 !(is_reshape(use) && use.result().rank() > 0 &&
+                   use.result().dim(-1) == p.dim(-1))) {
+        return fail(fmt::format("the probabilities go through an op {}", use.name()));
+      }
+      inside_.insert(&use);
+      p = use.result();
+    }
+    return fail("the probabilities go through many ops");
+  }
+
+  // Which axes of the scores are batch and heads.
+  void choose_axes(Value scores) {
+    const Shape& s = scores.shape();
+    Shape leading(s.begin(), s.end() - 2);
+    out_.batch = 1;
+    out_.heads = num_elements(leading);
+    if (leading.size() > 1) {
+      out_.batch = leading[0];
+      out_.heads = num_elements(Shape(leading.begin() + 1, leading.end()));
+    }
+    if (leading.size() != 1) return;
+    // One axis for both: other values may tell them apart.
+    for (Value v = scores; v.op() != nullptr;) {
+      const Op& op = *v.op();
+      if (is_product(op)) {
+        const Op* joined = made_by(op.operand(0), "reshape");
+        if (joined != nullptr) split_axes(joined->operand(0));
+        return;
+      }
+      v = carries_scores(op) ? score_operand(op) : Value();
+      if (!v || split_axes(v)) return;
+    }
+  }
+  bool split_axes(Value v) {
+    if (v.rank() != 4 || v.dim(0) * v.dim(1) != out_.heads || v.dim(2) != out_.queries)
+      return false;
+    out_.batch = v.dim(0);
+    out_.heads = v.dim(1);
+    return true;
+  }
+
+  // The roles of the axes of scores of this shape.
+  Roles roles(const Shape& scores) const {
+    Roles out(scores.size(), Role::Other);
+    size_t n = scores.size();
+    out[n - 1] = Role::Key;
+    if (scores[n - 2] == out_.queries) out[n - 2] = Role::Query;
+    if (n == 4 && scores[1] == out_.heads) out[1] = Role::Head;
+    if (n == 3 && out_.batch == 1 && scores[0] == out_.heads) out[0] = Role::Head;
+    return out;
+  }
+
+  // From the softmax's operand to the product of q and k.
+  bool read_scores(Value v) {
+    double factor = 1;  // of v, in what the softmax reads, or in what the softcap's tanh reads
+    bool capped = false;
+    for (;;) {
+      Op* op = v.op();
+      if (op == nullptr) return fail("the scores are no product");
+      if (op->def().kind == OpKind::Contract) {
+        out_.scores = op;
+        break;
+      }
+      if (!carries_scores(*op))
+        return fail(fmt::format("the scores go through an op {}", op->name()));
+      inside_.insert(op);
+      Value a = op->operand(0), b = op->operand(1);
+      if (is_reshape(*op) || op->is("cast")) {
+        if (a.dim(-1) != out_.keys || !is_float(a.dtype()))
+          return fail("the scores are reshaped along the keys");
+        v = a;
+        continue;
+      }
+      if (op->is("neg")) {
+        factor = -factor;
+        v = a;
+        continue;
+      }
+      if (op->is("tanh")) {
+        if (capped) return fail("the scores have two softcaps");
+        out_.softcap = factor;
+        factor = 1;
+        capped = true;
+        v = a;
+        continue;
+      }
+      if (op->is("mul") || op->is("div")) {
+        std::optional<double> c = constant_of(b);
+        Value next = a;
+        if (!c && op->is("mul")) {
+          c = constant_of(a);
+          next = b;
+        }
+        if (!c) return fail("the scores are multiplied by something that is no constant");
+        factor = op->is("mul") ? factor * *c : factor / *c;
+        v = next;
+        continue;
+      }
+      if (capped) return fail("a mask or a bias comes before the softcap");
+      if (op->is("where") ? !read_where(*op, factor, v) : !read_sum(*op, factor, v)) return false;
+    }
+    out_.scale = capped ? factor * out_.softcap : factor;
+    if (!(out_.scale > 0) || !std::isfinite(out_.scale) || (capped && !(out_.softcap > 0)))
+      return fail(fmt::format("the scale of the scores is {}", out_.scale));
+    return true;
+  }
+
+  bool read_where(const Op& op, double factor, Value& v) {
+    bool otherwise = constant_of(op.operand(1)).has_value();
+    std::optional<double> c = constant_of(op.operand(otherwise ? 1 : 2));
+    if (!c) return fail("a where chooses between the scores and something that is no constant");
+    double value = *c * factor;
+    if (!(value <= kFar))
+      return fail(fmt::format("the scores of masked keys are {}, which does not mask them", value));
+    Term term;
+    term.scores = op.result().shape();
+    term.value = value;
+    add_condition(seen(op.operand(0), roles(term.scores)), otherwise, term.visible);
+    terms_.push_back(std::move(term));
+    v = op.operand(otherwise ? 2 : 1);
+    return true;
+  }
+
+  bool read_sum(const Op& op, double& factor, Value& v) {
+    Value a = op.operand(0), b = op.operand(1);
+    bool minus = op.is("sub");
+    bool left = !constant_of(a) && comes_from_product(a);
+    Value other = left ? b : a;
+    double of_other = minus && left ? -factor : factor;
+    v = left ? a : b;
+    if (minus && !left) factor = -factor;
+    if (!left && !comes_from_product(b)) return fail("the scores are no product");
+    // The same for every key of a row changes nothing.
+    if (std::optional<double> c = constant_of(other); c && std::isfinite(*c)) return true;
+    const Shape& shape = op.result().shape();
+    Seen term = seen(other, roles(shape));
+    if (auto mask = added_mask(term, of_other, kFar)) {
+      terms_.push_back({mask->visible, shape, mask->value, other, of_other});
+      return true;
+    }
+    if (!out_.slopes)
+      if (auto slopes = slopes_of(term, of_other)) {
+        slopes_ = Sloped{*slopes, {other, of_other, shape}};
+        out_.slopes = slopes->slopes;
+        return true;
+      }
+    out_.biases.push_back({other, of_other, shape});
+    return true;
+  }
+  bool check_scores_product() {
+    const Op& op = *out_.scores;
+    const auto& a = op.attrs<MatmulAttrs>();
+    if (op.operand(2)) return fail("the product of q and k adds to something");
+    if (matmul_compute(op) != op.operand(0).dtype() || a.compute == "tf32")
+      return fail(fmt::format("the product of q and k computes in {}", a.compute));
+    if (op.operand(0).dtype() != op.operand(1).dtype())
+      return fail("q and k are of different types");
+    DType type = out_.product->result().dtype();
+    for (Value v : {op.operand(0), op.operand(1), out_.product->operand(1)})
+      if (!can_be(v, type))
+        return fail(fmt::format("a {} operand would have to be rounded to the result's {}",
+                                to_string(v.dtype()), to_string(type)));
+    return check_sizes(op, "scores") && check_sizes(*out_.product, "product with v");
+  }
+  static bool can_be(Value v, DType type) {
+    if (v.dtype() == type || (is_float(type) && size_of(v.dtype()) < size_of(type))) return true;
+    for (; v.op() != nullptr && is_view(*v.op());) v = v.op()->operand(0);
+    const Op* inner = made_by(v, "cast");
+    return inner != nullptr && inner->operand(0).dtype() == type;
+  }
+
+  // Rows of neighbouring query heads may be one matrix.
+  bool check_sizes(const Op& op, std::string_view what) {
+    const Shape& s = op.result().shape();
+    int64_t rows = s[s.size() - 2], matrices = num_elements(Shape(s.begin(), s.end() - 2));
+    bool fits = out_.batch > 0 && matrices > 0 && matrices % out_.batch == 0;
+    if (fits) {
+      int64_t kv_heads = matrices / out_.batch;
+      fits = out_.heads % kv_heads == 0 && rows == out_.heads / kv_heads * out_.queries;
+    }
+    return fits ||
+           fail(fmt::format("the {} are {} for {} batches, {} heads and {} queries", what,
+                            op.result().type().str(), out_.batch, out_.heads, out_.queries));
+  }
+
+  // Nothing else may read what the op would not make.
+  bool check_uses() {
+    std::unordered_set<const Op*> readers = inside_;
+    readers.insert(out_.product);
+    std::unordered_set<const Op*> makers = inside_;
+    makers.insert(out_.scores);
+    for (const Op* op : makers)
+      for (size_t i = 0; i < op->num_results(); ++i) {
+        Value v = op->result(i);
+        // A constant or a mask in between may serve others too.
+        if (v.dtype() == DType::Bool || constant_of(v)) continue;
+        for (const Use& use : v.uses())
+          if (!readers.contains(use.op) && !dead_.contains(use.op))
+            return fail(fmt::format("{} is read by an op {} too", name_of(v), use.op->name()));
+        if (graph_.is_output(v))
+          return fail(fmt::format("{} is a result of the graph", name_of(v)));
+        if (!v.name().empty() && is_spoken_of(graph_, v.name()))
+          return fail(fmt::format("{} is named by an attribute of the graph", name_of(v)));
+      }
+    return true;
+  }
+  static std::string name_of(Value v) {
+    return v.name().empty() ? fmt::format("the result of an op {}", v.op()->name())
+                            : fmt::format("%{}", v.name());
+  }
+  // With -inf a row that sees no key gives 0, as attention does. With a number far below 0 it gives
+  // the mean of v: such a mask stands only where every row sees a key; where it is added, it may
+  // stay what it is, a bias.
+  bool settle_masks() {
+    Visible all;
+    for (const Term& t : terms_) {
+      all.band = intersection(all.band, t.visible.band);
+      all.conditions.insert(all.conditions.end(), t.visible.conditions.begin(),
+                            t.visible.conditions.end());
+    }
+    bool every_row = all.conditions.empty() && sees_everywhere(all.band, out_.queries, out_.keys);
+    for (Term& t : terms_) {
+      if (!std::isinf(t.value) && !every_row) {
+        if (!t.added)
+          return fail(
+              fmt::format("a row whose keys are all masked by {} would become 0; -inf "
+                          "masks so",
+                          t.value));
+        out_.biases.push_back({t.added, t.factor, t.scores});
+        continue;
+      }
+      out_.band = intersection(out_.band, t.visible.band);
+      for (Condition& c : t.visible.conditions) out_.masks.push_back({std::move(c), t.scores});
+    }
+    return settle_slopes();
+  }
+
+  // Distances count from the query's own place; those without |…| can be that where no key behind
+  // it is seen.
+  bool settle_slopes() {
+    if (!out_.slopes) return true;
+    const Slopes& s = slopes_->slopes;
+    auto own = static_cast<double>(out_.keys - out_.queries);
+    bool causal = static_cast<double>(out_.band.high) <= own;
+    if (s.absolute ? s.offset == -own : causal) {
+      out_.slopes_factor = s.absolute ? -s.factor : s.factor;
+    } else {
+      out_.slopes = {};
+      out_.biases.push_back(slopes_->bias);
+    }
+    return true;
+  }
+
+  struct Term {
+    Visible visible;
+    Shape scores;
+    double value = 0;
+    Value added;  // what is added, null for a where
+    double factor = 1;
+  };
+  struct Sloped {
+    Slopes slopes;
+    AddedBias bias;
+  };
+
+  Graph& graph_;
+  const std::unordered_set<const Op*>& dead_;
+  AttentionPattern out_;
+  std::unordered_set<const Op*> inside_;
+  std::vector<Term> terms_;
+  std::optional<Sloped> slopes_;
+  std::string why_;
+};
+
+}  // namespace
+
+std::unordered_set<const Op*> dead_ops(const Graph& graph) {
+  std::unordered_set<const Op*> dead;
+  std::unordered_set<Value, ValueHash> outputs;
+  for (const GraphOutput& o : graph.outputs()) outputs.insert(o.value);
+  for (const Op* op = graph.back(); op != nullptr; op = op->prev()) {
+    bool live = false;
+    for (size_t i = 0; i < op->num_results() && !live; ++i) {
+      Value v = op->result(i);
+      live = outputs.contains(v) || (!v.name().empty() && is_spoken_of(graph, v.name()));
+      for (const Use& use : v.uses()) live = live || !dead.contains(use.op);
+    }
+    if (!live) dead.insert(op);
+  }
+  return dead;
+}
+
+bool may_be_attention(const Op& op) {
+  if (op.num_results() != 1) return false;
+  std::optional<Softmax> softmax = softmax_ending(op);
+  return softmax && comes_from_product(softmax->scores) && leads_to_product(op.result());
+}
+
+std::optional<AttentionPattern> find_attention(Op& op, const std::unordered_set<const Op*>& dead,
+                                               std::string& why) {
+  return Reader(op, dead).run(why);
+}
+
+// ---- Rewriting operands
+
+namespace {
+
+Value again(const Op& view, Value x) {
+  return clone_op(view, x.graph(), {x}).result();
+}
+
+Value peeled(Value v) {
+  while (v.op() != nullptr && is_reshape(*v.op())) v = v.op()->operand(0);
+  return v;
+}
+
+std::vector<int64_t> axes_of(const Op& permuted) {
+  std::vector<int64_t> axes = permuted.attrs<PermuteAttrs>().axes.value;
+  for (int64_t& a : axes) a = *normalize_axis(a, permuted.operand(0).rank());
+  return axes;
+}
+
+// permute(v, axes), one permute where v is one.
+Value permuted(Value v, std::vector<int64_t> axes) {
+  if (const Op* inner = made_by(v, "permute")) {
+    std::vector<int64_t> first = axes_of(*inner);
+    for (int64_t& a : axes) a = first[static_cast<size_t>(a)];
+    v = inner->operand(0);
+  }
+  return std::is_sorted(axes.begin(), axes.end()) ? v : permute(v, std::move(axes));
+}
+
+// v without the repetition of neighbours along `axis`; null where there is none.
+Value unrepeated(Value v, int64_t axis) {
+  const Op* op = v.op();
+  if (op == nullptr) return {};
+  if (op->is("repeat")) {
+    int64_t along = *normalize_axis(op->attrs<RepeatAttrs>().axis.value, v.rank());
+    return along == axis ? op->operand(0) : Value();
+  }
+  if (op->is("permute")) {
+    Value inner = unrepeated(op->operand(0), axes_of(*op)[static_cast<size_t>(axis)]);
+    return inner ? permute(inner, axes_of(*op)) : Value();
+  }
+  if (op->is("cast")) {
+    Value inner = unrepeated(op->operand(0), axis);
+    return inner ? cast(inner, v.dtype()) : Value();
+  }
+  const Op* wide = op->is("broadcast") ? op : made_by(peeled(v), "broadcast");
+  if (wide == nullptr) {
+    return {};
+  }
+  Value x = wide->operand(0);
+  Shape from = x.shape(), to = wide->result().shape();
+  from.insert(from.begin(), to.size() - from.size(), 1);
+  // Exactly one axis repeats, and its neighbours are what `axis` counts slowest.
+  int64_t inner = 1, times = 0, behind = 0;
+  for (size_t i = to.size(); i-- > 0;) {
+    if (from[i] != to[i]) {
+      if (times != 0) return {};
+      times = to[i];
+      behind = inner;
+    }
+    inner *= to[i];
+  }
+  Shape shape = v.shape();
+  int64_t rest = num_elements(Shape(shape.begin() + axis + 1, shape.end()));
+  if (times == 0 || behind != rest || shape[static_cast<size_t>(axis)] % times != 0) return {};
+  shape[static_cast<size_t>(axis)] /= times;
+  return reshape(peeled(x), std::move(shape));
+}
+
+}  // namespace
+
+Value without_scale(Value v, double& f) {
+  const Op* op = v.op();
+  if (op == nullptr) return v;
+  if (op->is("mul") || op->is("div")) {
+    std::optional<double> right = constant_of(op->operand(1));
+    if (right && std::isfinite(*right) && *right > 0) {
+      f = op->is("mul") ? f * *right : f / *right;
+      return without_scale(op->operand(0), f);
+    }
+    std::optional<double> left = constant_of(op->operand(0));
+    if (op->is("mul") && left && std::isfinite(*left) && *left > 0) {
+      f *= *left;
+      return without_scale(op->operand(1), f);
+    }
+    return v;
+  }
+  if (!is_view(*op) && !op->is("repeat") && !(op->is("cast") && is_float(op->operand(0).dtype())))
+    return v;
+  Value inner = without_scale(op->operand(0), f);
+  return inner == op->operand(0) ? v : again(*op, inner);
+}
+
+Value as_rank_4(Value v, Shape shape, bool turned) {
+  if (turned) std::swap(shape[2], shape[3]);
+  if (v.shape() != shape) {
+    // A reshape away from that shape is not needed.
+    Value x = v;
+    while (x.op() != nullptr && is_reshape(*x.op()) && x.shape() != shape) x = x.op()->operand(0);
+    v = x.shape() == shape ? x : reshape(peeled(v), shape);
+  }
+  return turned ? permuted(v, {0, 1, 3, 2}) : v;
+}
+
+Value without_repeat(Value v) {
+  Value x = unrepeated(v, 1);
+  return x ? x : v;
+}
+
+Value exactly_in(Value v, DType type) {
+  if (v.dtype() == type) return v;
+  if (const Op* op = v.op(); op != nullptr) {
+    if (op->is("cast") && op->operand(0).dtype() == type) return op->operand(0);
+    if (is_view(*op))
+      if (Value x = exactly_in(op->operand(0), type); x && size_of(v.dtype()) > size_of(type)) {
+        if (op->is("permute")) return permute(x, axes_of(*op));
+        if (op->is("broadcast")) return broadcast_to(x, v.shape());
+        return reshape(x, v.shape());
+      }
+  }
+  return size_of(v.dtype()) < size_of(type) ? cast(v, type) : Value();
+}
+
+}  // namespace sinter::detail
