@@ -1,18 +1,38 @@
 #pragma once
-// The tiles of the portable flash attention kernels: which are used for which head size under which
-// limit on shared memory, and what a block then takes. The kernels assert the same maps.
+// The tiles of the flash attention templates: which are used for which head size under which limit
+// on shared memory, and what a block then takes. The kernels assert the same maps.
+//
+//   kernel            template                         entry                    blocks
+//   Forward           flash_portable_forward.cuh       flash_forward            batch heads
+//   |queries| Delta             flash_delta.cuh                  flash_delta              batch
+//   heads |queries| BackwardKv        flash_portable_backward_kv.cuh   flash_backward_kv batch
+//   kv_heads |keys| BackwardQ         flash_portable_backward_q.cuh    flash_backward_q batch heads
+//   |queries| PlainForward      flash_plain.cuh                  flash_plain_forward      batch
+//   heads |queries| PlainBackwardKv   flash_plain.cuh                  flash_plain_backward_kv
+//   batch kv_heads |keys| PlainBackwardQ    flash_plain.cuh                  flash_plain_backward_q
+//   batch heads |queries|
+// |queries| = ceil(queries / tile_m), |keys| = ceil(keys / tile_n); times `grid_factor`.
 
 #include <cstddef>
 
 namespace sinter {
 
-enum class FlashKernel { Forward, BackwardKv, BackwardQ };
+enum class FlashKernel {
+  Forward,
+  Delta,
+  BackwardKv,
+  BackwardQ,
+  PlainForward,
+  PlainBackwardKv,
+  PlainBackwardQ
+};
 
 struct FlashTiles {
   int tile_m = 0;  // queries
   int tile_n = 0;  // keys
   int stages = 0;
   int warps = 0;
+  int grid_factor = 1;
   size_t shared_bytes = 0;
 
   constexpr int threads() const { return 32 * warps; }
@@ -35,14 +55,19 @@ constexpr size_t flash_shared_bytes(FlashKernel kernel, const FlashTiles& t, int
       return n * row + stages * m * (row + 2 * sizeof(float));
     case FlashKernel::BackwardQ:
       return m * row + stages * n * row;
+    default:
+      return 0;
   }
-  return 0;
 }
 
 // `shared_memory`: what a block may have, 163 KiB on sm_80, 99 KiB on sm_86, sm_89 and sm_120, 227
 // KiB on sm_90.
 constexpr FlashTiles flash_tiles(FlashKernel kernel, int head_dim, int value_dim, int element_bytes,
                                  size_t shared_memory) {
+  if (kernel == FlashKernel::Delta) return {64, 64, 1, 8};
+  if (kernel == FlashKernel::PlainForward || kernel == FlashKernel::PlainBackwardKv ||
+      kernel == FlashKernel::PlainBackwardQ)
+    return {4, 4, 1, 4};
   if (element_bytes != 2 || head_dim < 8 || value_dim < 8 || head_dim > 256 || value_dim > 256 ||
       head_dim % 8 != 0 || value_dim % 8 != 0)
     return {};
@@ -64,7 +89,7 @@ constexpr FlashTiles flash_tiles(FlashKernel kernel, int head_dim, int value_dim
       else if (widest <= 128)
         t = {32, 128, 2, 8};
       else
-        t = {16, 64, 2, 4};
+        t = {16, 64, 2, 4, 2};
       break;
     case FlashKernel::BackwardQ:
       if (widest <= 64)
@@ -73,6 +98,8 @@ constexpr FlashTiles flash_tiles(FlashKernel kernel, int head_dim, int value_dim
         t = {128, 32, 2, 8};
       else
         t = {64, 16, 2, 4};
+      break;
+    default:
       break;
   }
   t.shared_bytes = flash_shared_bytes(kernel, t, head_dim, value_dim);

@@ -40,6 +40,9 @@ SN_FN double flash_load(double x) {
   return x;
 }
 
+// The type of arithmetic: float, double for double.
+using Wide = decltype(flash_load(Element()));
+
 // Where row (batch, head, row) of a tensor begins.
 template <typename T>
 SN_FN T* flash_row(T* base, const FlashStrides& strides, int batch, int head, int row) {

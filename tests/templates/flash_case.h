@@ -27,12 +27,10 @@ enum FlashOption : unsigned {
   kOptDropout = 256,
 };
 
-// One kernel: null where an instance lacks it.
 struct FlashEntry {
   void (*run)(device::FlashParams) = nullptr;
-  unsigned grid_divisor = 1;  // rows that a block takes: its tile
-  unsigned threads = 32;
-  size_t shared_bytes = 0;
+  FlashTiles tiles;
+  bool by_keys = false;  // a block has keys, not queries
 };
 
 struct FlashKernels {

@@ -33,6 +33,23 @@ FLASH_PREAMBLE(Forward);
 #include <sinter/codegen/templates/flash_fragments.cuh>
 #include <sinter/codegen/templates/flash_portable_forward.cuh>
 }  // namespace forward
+namespace delta {
+FLASH_PREAMBLE(Delta);
+#include <sinter/codegen/templates/flash_common.cuh>
+#include <sinter/codegen/templates/flash_delta.cuh>
+}  // namespace delta
+namespace backward_kv {
+FLASH_PREAMBLE(BackwardKv);
+#include <sinter/codegen/templates/flash_common.cuh>
+#include <sinter/codegen/templates/flash_fragments.cuh>
+#include <sinter/codegen/templates/flash_portable_backward_kv.cuh>
+}  // namespace backward_kv
+namespace backward_q {
+FLASH_PREAMBLE(BackwardQ);
+#include <sinter/codegen/templates/flash_common.cuh>
+#include <sinter/codegen/templates/flash_fragments.cuh>
+#include <sinter/codegen/templates/flash_portable_backward_q.cuh>
+}  // namespace backward_q
 }  // namespace FLASH_NAME
 }  // namespace device
 
@@ -43,11 +60,12 @@ const sinter::test::FlashKernels FLASH_NAME{
     FLASH_HEAD,
     FLASH_VALUE,
     FLASH_OPTIONS,
-    {device::FLASH_NAME::forward::flash_forward, device::FLASH_NAME::forward::kTileM,
-     device::FLASH_NAME::forward::kThreads, device::FLASH_NAME::forward::kSharedBytes},
-    {},
-    {},
-    {}};
+    {device::FLASH_NAME::forward::flash_forward, device::FLASH_NAME::forward::kTiles, false},
+    {device::FLASH_NAME::delta::flash_delta, device::FLASH_NAME::delta::kTiles, false},
+    {device::FLASH_NAME::backward_kv::flash_backward_kv, device::FLASH_NAME::backward_kv::kTiles,
+     true},
+    {device::FLASH_NAME::backward_q::flash_backward_q, device::FLASH_NAME::backward_q::kTiles,
+     false}};
 }
 
 #undef FLASH_PREAMBLE
