@@ -156,6 +156,9 @@ struct LoopProgram {
   int64_t grid = 1;  // extent of the outermost For
   int block = 1;     // lanes (CUDA)
   int64_t shared_bytes = 0;
+  // CUDA: one more argument, the last, is the address of an integer; unless that is 0 a launch does
+  // nothing. For kernels that write state, which a fault must leave as it was.
+  bool gated = false;
   Block body;  // the outermost For
 };
 
@@ -166,10 +169,10 @@ inline constexpr int64_t kStaticSharedBytes = 48 << 10;
 std::string print(const LoopProgram& program);
 
 // Schedules a kernel for a target and lowers it to loops; sets the symbol.
-LoopProgram lower(const Kernel& kernel, const Target& target);
+LoopProgram lower(const Kernel& kernel, const Target& target, bool gated = false);
 
 // CUDA C for NVRTC, self-contained: prelude and one `extern "C" __global__` of the program's symbol
-// taking (buffers…, fault record pointer if any, sites as 32-bit integers…).
+// taking (buffers…, fault record pointer if any, sites as 32-bit integers…, the gate if any).
 std::string print_cuda(const LoopProgram& program);
 // C++ without includes: prelude and `extern "C" void SYMBOL(void** buffers, FaultSlot* faults,
 // const uint32* sites, int64 begin, int64 end)`, which runs iterations begin..end-1 of the

@@ -16,9 +16,10 @@ constexpr int kWarp = 32;
 
 class Lowering {
  public:
-  Lowering(const Kernel& kernel, const Target& target)
+  Lowering(const Kernel& kernel, const Target& target, bool gated)
       : k_(kernel), s_(make_schedule(kernel, target)), levels_(node_levels(kernel)) {
     out_.target = target;
+    out_.gated = gated;
     out_.buffers = kernel.buffers;
     out_.faults = kernel.faults;
     out_.grid = s_.grid;
@@ -692,8 +693,8 @@ class Lowering {
 
 }  // namespace
 
-LoopProgram lower(const Kernel& kernel, const Target& target) {
-  return Lowering(kernel, target).run();
+LoopProgram lower(const Kernel& kernel, const Target& target, bool gated) {
+  return Lowering(kernel, target, gated).run();
 }
 
 }  // namespace sinter

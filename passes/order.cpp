@@ -2,10 +2,12 @@
 //
 // An op that reads values for the last time, and whose results take fewer bytes of the arena than
 // those values, moves to right behind the last op that it waits for: an update of a parameter
-// follows its gradient, and the gradient need not be kept to the end. All other ops keep their
-// order, and the copies that recompute made never move, since early is what they must not be. If
-// the plan's peak does not fall, nothing moves.
+// follows its gradient, and the gradient need not be kept to the end. What makes the next value of
+// a state waits for those who read the old one too, and for the ops that check indices, so that it
+// can be written in place. All other ops keep their order, and the copies that recompute made never
+// move, since early is what they must not be. If the plan's peak does not fall, nothing moves.
 
+#include <sinter/passes/detail/state_update.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/layout.h>
 #include <sinter/passes/pass.h>
@@ -20,7 +22,9 @@ namespace {
 // Where an op stands: behind op `anchor` of the old order; those that moved come by their number.
 struct Place {
   int64_t anchor = 0, number = 0;
-  friend auto operator<=>(const Place&, const Place&) = default;
+  friend bool operator<(const Place& a, const Place& b) {
+    return a.anchor != b.anchor ? a.anchor < b.anchor : a.number < b.number;
+  }
 };
 
 class Reordering {
@@ -37,7 +41,7 @@ class Reordering {
     size_t moved = 0;
     for (size_t i = 0; i < ops_.size(); ++i) {
       places_[i] = {static_cast<int64_t>(i), 0};
-      std::optional<Place> ready = ready_place(*ops_[i]);
+      std::optional<Place> ready = ready_place(i);
       if (!ready || ready->anchor + 1 >= static_cast<int64_t>(i) || !frees_memory(i)) continue;
       places_[i] = {ready->anchor, ++number};
       ++moved;
@@ -60,6 +64,7 @@ class Reordering {
   struct Storage {
     size_t last_use = 0;  // op
     bool in_arena = true;
+    std::vector<size_t> readers;  // of a state: ops
   };
 
   // A view and its operand are one storage.
@@ -72,15 +77,25 @@ class Reordering {
     for (Value v : graph_.inputs()) storage_[v].in_arena = false;
     for (size_t i = 0; i < ops_.size(); ++i) {
       index_[ops_[i]] = i;
-      for (Value v : ops_[i]->operands())
-        if (v) storage_[root(v)].last_use = i;
+      if (detail::checks_indices(*ops_[i])) checks_.push_back(i);
+      for (Value v : ops_[i]->operands()) {
+        if (!v) continue;
+        Storage& s = storage_[root(v)];
+        s.last_use = i;
+        if (!s.in_arena && graph_.module().find_state(root(v).name())) s.readers.push_back(i);
+      }
       if (is_free_view(*ops_[i])) roots_[ops_[i]->result()] = root(ops_[i]->operand(0));
     }
-    for (const GraphOutput& o : graph_.outputs()) storage_[root(o.value)].in_arena = false;
+    for (const GraphOutput& o : graph_.outputs()) {
+      storage_[root(o.value)].in_arena = false;
+      Value old = graph_.find_input(o.name);
+      if (old && graph_.module().find_state(o.name)) replaces_[root(o.value)] = old;
+    }
   }
 
   // Right behind the last operand; nullopt for an op that waits for inputs alone, or must stay.
-  std::optional<Place> ready_place(const Op& op) const {
+  std::optional<Place> ready_place(size_t at) const {
+    const Op& op = *ops_[at];
     if (op.segment().ends_with(".recompute")) return std::nullopt;
     std::optional<Place> ready;
     for (Value v : op.operands()) {
@@ -88,6 +103,16 @@ class Reordering {
       const Place& place = places_[index_.at(v.op())];
       if (!ready || *ready < place) ready = place;
     }
+    if (!ready) return ready;
+    auto wait_for = [&](const std::vector<size_t>& ops) {
+      for (size_t i : ops)
+        if (i < at) ready = std::max(*ready, places_[i]);
+    };
+    for (size_t i = 0; i < op.num_results(); ++i)
+      if (auto it = replaces_.find(op.result(i)); it != replaces_.end()) {
+        wait_for(storage_.at(it->second).readers);
+        wait_for(checks_);
+      }
     return ready;
   }
 
@@ -115,6 +140,8 @@ class Reordering {
   std::unordered_map<const Op*, size_t> index_;
   ValueMap<Value> roots_;
   ValueMap<Storage> storage_;
+  ValueMap<Value> replaces_;  // the next value of a state: the old one
+  std::vector<size_t> checks_;
 };
 
 }  // namespace

@@ -3,13 +3,16 @@
 // Values live from the op that makes them to their last use, both inclusive, so that an op's result
 // never shares bytes with its operands. A reshape is the same storage as its operand (unless the
 // pass layout was switched off), and lives as long as any of its names. A value that is an output
-// is written to that output's storage; inputs stay where the caller put them. All else lies in one
-// arena: the largest values are placed first, each into the smallest gap that holds it.
+// is written to that output's storage; inputs stay where the caller put them; the next value of a
+// state is written where the state lies, if nothing can go wrong by it, and else copied there. All
+// else lies in one arena: the largest values are placed first, each into the smallest gap that
+// holds it.
 //
-// With `off`, every value has bytes of its own.
+// With `off`, every value has bytes of its own, and states are copied at the end.
 
 #include <fmt/format.h>
 #include <sinter/ir/op_def.h>
+#include <sinter/passes/detail/state_update.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/layout.h>
 #include <sinter/passes/pass.h>
@@ -39,10 +42,12 @@ class Planner {
     collect();
     find_roots();
     place_outputs();
+    place_states(share);
     if (share)
       pack();
     else
       stack();
+    stage();
     plan_.lookup_ = std::move(index_);
     return std::move(plan_);
   }
@@ -69,12 +74,15 @@ class Planner {
     }
     int64_t at = 0;
     for (Op& op : graph_) {
+      if (detail::checks_indices(op)) last_check_ = at;
       for (Value v : op.operands())
         if (v) plan_.values[index_.at(v)].last = at;
       for (size_t i = 0; i < op.num_results(); ++i) add(op.result(i), PlannedValue::Arena, at);
       ++at;
     }
+    count_ = at;
     end_ = std::max<int64_t>(at - 1, 0);
+    for (const PlannedValue& p : plan_.values) last_use_.push_back(p.last);
     for (const GraphOutput& o : graph_.outputs()) {
       plan_.values[index_.at(o.value)].last = end_;
       if (!graph_.module().find_state(o.name)) plan_.output_bytes += o.value.type().bytes();
@@ -93,17 +101,76 @@ class Planner {
       p.index = static_cast<int>(root_[i]);
       PlannedValue& root = plan_.values[root_[i]];
       root.last = std::max(root.last, p.last);
+      last_use_[root_[i]] = std::max(last_use_[root_[i]], last_use_[i]);
     }
   }
+
+  size_t root_of(Value v) const { return root_[index_.at(v)]; }
 
   // An alias that is an output takes its storage's owner with it.
   void place_outputs() {
     for (size_t k = 0; k < graph_.outputs().size(); ++k) {
-      PlannedValue& root = plan_.values[root_[index_.at(graph_.outputs()[k].value)]];
+      if (graph_.module().find_state(graph_.outputs()[k].name)) continue;
+      PlannedValue& root = plan_.values[root_of(graph_.outputs()[k].value)];
       if (root.where != PlannedValue::Arena) continue;
       root.where = PlannedValue::Output;
       root.index = static_cast<int>(k);
     }
+  }
+
+  // The state outputs; `in_place` false: all of them are copied at the end.
+  void place_states(bool in_place) {
+    std::vector<size_t> times(plan_.values.size());  // how many outputs lie in a storage
+    for (const GraphOutput& o : graph_.outputs()) ++times[root_of(o.value)];
+    for (size_t k = 0; k < graph_.outputs().size(); ++k) {
+      const GraphOutput& o = graph_.outputs()[k];
+      if (!graph_.module().find_state(o.name)) continue;
+      size_t root = root_of(o.value);
+      Value old = graph_.find_input(o.name);
+      if (old && index_.at(old) == root) continue;
+      PlannedValue& next = plan_.values[root];
+      StateUpdate update;
+      update.output = k;
+      update.after = in_place ? std::max(next.first, last_check_) : count_;
+      if (old) update.after = std::max(update.after, last_use_[index_.at(old)]);
+      bool old_is_output = old && times[index_.at(old)] > 0;
+      if (old_is_output) update.after = count_;
+      update.reason =
+          in_place ? why_copied(root, old, old_is_output, times[root]) : "plan-memory is off";
+      update.in_place = update.reason.empty();
+      if (update.in_place) {
+        next.where = PlannedValue::State;
+        next.index = static_cast<int>(k);
+      } else if (is_state(next)) {
+        update.after = count_;
+        update.staged = 0;  // where: once the arena is packed
+      }
+      next.last = std::max(next.last, std::min(update.after, end_));
+      plan_.updates.push_back(std::move(update));
+    }
+    std::stable_sort(plan_.updates.begin(), plan_.updates.end(),
+                     [](const StateUpdate& a, const StateUpdate& b) { return a.after < b.after; });
+  }
+
+  bool is_state(const PlannedValue& p) const {
+    return p.where == PlannedValue::Input && graph_.module().find_state(p.value.name());
+  }
+
+  std::string why_copied(size_t root, Value old, bool old_is_output, size_t times) const {
+    const PlannedValue& next = plan_.values[root];
+    if (next.where == PlannedValue::Input) return "it becomes an input's value";
+    if (times > 1 || next.where != PlannedValue::Arena)
+      return "its next value is an output besides";
+    if (last_check_ >= next.first) return "an index is checked afterwards";
+    const Op& op = *next.value.op();
+    std::vector<size_t> operands;
+    if (old) {
+      size_t state = index_.at(old);
+      if (old_is_output || last_use_[state] > next.first) return "its old value is read afterwards";
+      for (size_t i = 0; i < op.operands().size(); ++i)
+        if (op.operand(i) && root_of(op.operand(i)) == state) operands.push_back(i);
+    }
+    return detail::why_not_in_place(op, static_cast<size_t>(next.value.index()), operands);
   }
 
   std::vector<size_t> arena_values() const {
@@ -153,11 +220,21 @@ class Planner {
     }
   }
 
+  void stage() {
+    for (StateUpdate& u : plan_.updates) {
+      if (u.staged < 0) continue;
+      u.staged = plan_.arena_bytes;
+      plan_.arena_bytes += aligned(graph_.outputs()[u.output].value.type().bytes());
+    }
+  }
+
   const Graph& graph_;
   MemoryPlan plan_;
   ValueMap<size_t> index_;
   std::vector<size_t> root_;
-  int64_t end_ = 0;
+  std::vector<int64_t> last_use_;  // the last op that reads a value; its views too, for a root
+  int64_t last_check_ = -1;        // the last op that may find an index out of range
+  int64_t count_ = 0, end_ = 0;    // of ops; the last op
 };
 
 namespace {
@@ -177,6 +254,8 @@ std::string place(const MemoryPlan& plan, const PlannedValue& p) {
       return graph.module().find_state(p.value.name()) ? "state" : "input";
     case PlannedValue::Output:
       return fmt::format("output {}", graph.outputs()[at].name);
+    case PlannedValue::State:
+      return fmt::format("state {}", graph.outputs()[at].name);
     case PlannedValue::Alias:
       return fmt::format("alias of {}", label(plan.values[at]));
   }
@@ -191,6 +270,7 @@ const PlannedValue* MemoryPlan::find(Value v) const {
 }
 
 void MemoryPlan::check() const {
+  check_states();
   // Sweeps over the ops; the live ranges of the arena are kept by offset, so that a newcomer can
   // only collide with its neighbours.
   std::vector<const PlannedValue*> starts, ends;
@@ -231,6 +311,25 @@ void MemoryPlan::check() const {
   }
 }
 
+// Nobody reads the old value of a state once the next one may be there.
+void MemoryPlan::check_states() const {
+  for (const StateUpdate& u : updates) {
+    if (values.empty()) continue;
+    const Graph& g = values[0].value.graph();
+    SINTER_CHECK(u.output < g.outputs().size(), "@{} has no output {}", graph, u.output);
+    const PlannedValue* next = find(g.outputs()[u.output].value);
+    const PlannedValue* old = find(g.find_input(g.outputs()[u.output].name));
+    SINTER_CHECK(next != nullptr, "the next value of {} has no place", g.outputs()[u.output].name);
+    if (next->where == PlannedValue::Alias) next = &values[static_cast<size_t>(next->index)];
+    SINTER_CHECK((next->where == PlannedValue::State) == u.in_place, "{} is not where it is said",
+                 label(*next));
+    if (old == nullptr) continue;
+    int64_t from = u.in_place ? next->first : u.after;
+    SINTER_CHECK(old->last <= from && !(u.in_place && g.is_output(old->value)),
+                 "{} is read after it was overwritten", label(*old));
+  }
+}
+
 std::string MemoryPlan::str() const {
   int64_t outside = state_bytes + input_bytes + output_bytes;
   std::string out =
@@ -254,6 +353,10 @@ std::string MemoryPlan::str() const {
   line("value", "type", "place", "bytes", "ops", "line");
   for (size_t i = 0; i < rows.size(); ++i)
     line(rows[i][0], rows[i][1], rows[i][2], values[i].bytes, rows[i][3], rows[i][4]);
+  for (const StateUpdate& u : updates)
+    if (!u.in_place)
+      out += fmt::format("  state {} is copied after op {}: {}\n",
+                         values[0].value.graph().outputs()[u.output].name, u.after, u.reason);
   return out;
 }
 
@@ -269,6 +372,14 @@ void run_plan_memory(Module& module, PassContext& context) {
     plan.check();
     context.remark({}, fmt::format("@{}: arena {} bytes for {} values", graph->name(),
                                    plan.arena_bytes, plan.values.size()));
+    for (const StateUpdate& u : plan.updates)
+      if (!u.in_place) {
+        const GraphOutput& o = graph->outputs()[u.output];
+        const Op* op = o.value.op();
+        context.remark(op != nullptr ? op->loc() : SourceLocation{},
+                       fmt::format("@{}: state {} is not updated in place, {} bytes are copied: {}",
+                                   graph->name(), o.name, o.value.type().bytes(), u.reason));
+      }
     context.plans[graph->name()] = std::move(plan);
   }
 }

@@ -53,14 +53,15 @@ MemoryInfo device_memory(const CompileOptions& options) {
 
 MemoryNeed memory_need(const Module& module, const std::map<std::string, MemoryPlan>& plans) {
   MemoryNeed need;
-  for (const State& s : module.states) need.state += 2 * aligned(s.type.bytes());
+  for (const State& s : module.states) need.state += aligned(s.type.bytes());
   std::vector<const PlannedValue*> values;
   bool products = false;
   for (const auto& [name, plan] : plans) {
     need.arena = std::max(need.arena, plan.arena_bytes);
     need.bindings += plan.input_bytes + plan.output_bytes;
     for (const PlannedValue& p : plan.values) {
-      if (p.where != PlannedValue::Alias) values.push_back(&p);
+      // What is written over a state counts as that.
+      if (p.where != PlannedValue::Alias && p.where != PlannedValue::State) values.push_back(&p);
       products = products || (p.value.op() && p.value.op()->def().kind == OpKind::Contract);
     }
   }

@@ -9,7 +9,7 @@
 namespace sinter {
 
 struct MemoryNeed {
-  int64_t state = 0;      // with the copy into which states are updated
+  int64_t state = 0;      // once: the next value takes over the storage
   int64_t arena = 0;      // the largest of the entry graphs, which share it
   int64_t bindings = 0;   // inputs and outputs of all entry graphs
   int64_t workspace = 0;  // of the device's libraries

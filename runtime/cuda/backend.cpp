@@ -1,8 +1,9 @@
 // The CUDA device: kernels through NVRTC, products by cuBLASLt, one CUDA graph per entry graph.
 //
 // All blocks have fixed addresses, so a graph is built once. Inputs are copied through one of two
-// pinned slots ahead of the launch. The last nodes of a graph commit the updated states by a kernel
-// that does nothing while a fault of any graph is recorded; the record, one for the session, is
+// pinned slots ahead of the launch. In front of the first node that writes state a kernel looks
+// whether a fault of any graph is recorded, and if so closes the gate: one integer, which all nodes
+// that write state read, and without which they do nothing. The record, one for the session, is
 // cleared only by whoever has read it, so that a fault is never lost and never followed by an
 // update.
 
@@ -23,17 +24,24 @@ namespace sinter::detail {
 namespace {
 
 constexpr size_t kUnit = 8;  // kernels of one translation unit, at most
-constexpr int kCommitThreads = 256;
+constexpr int kStateThreads = 256;
 
-constexpr const char* kCommitSource = R"(
+constexpr const char* kStateSource = R"(
 struct FaultSlot { long long position, value; };
-extern "C" __global__ void __launch_bounds__(256) sinter_commit(
-    int4* to, const int4* from, long long count, const FaultSlot* faults, int num_faults) {
+extern "C" __global__ void sinter_gate(int* gate, const FaultSlot* faults, int num_faults) {
+  int closed = 0;
   for (int i = 0; i < num_faults; ++i)
-    if (faults[i].position != 0x7fffffffffffffffLL) return;
+    if (faults[i].position != 0x7fffffffffffffffLL) closed = 1;
+  *gate = closed;
+}
+extern "C" __global__ void __launch_bounds__(256) sinter_copy_state(
+    char* to, const char* from, long long bytes, const int* gate) {
+  if (*gate != 0) return;
+  long long first = (long long)blockIdx.x * 256 + threadIdx.x;
   long long stride = (long long)gridDim.x * 256;
-  for (long long i = (long long)blockIdx.x * 256 + threadIdx.x; i < count; i += stride)
-    to[i] = from[i];
+  long long whole = bytes / 16;
+  for (long long i = first; i < whole; i += stride) ((int4*)to)[i] = ((const int4*)from)[i];
+  for (long long i = 16 * whole + first; i < bytes; i += stride) to[i] = from[i];
 }
 )";
 
@@ -48,7 +56,7 @@ struct Code {
   cuda::Device& device;
   std::vector<cuda::Module> modules;
   std::vector<LoadedKernel> kernels;
-  cuda::Kernel commit;
+  cuda::Kernel gate, copy_state;
 };
 
 cuda::MatmulSpec matmul_spec(const MatmulStep& step) {
@@ -82,10 +90,11 @@ class CudaMemory final : public DeviceMemory {
         stream_(device_),
         arena_(device_, static_cast<size_t>(code.compiled.arena_bytes)),
         state_(device_, static_cast<size_t>(code.compiled.state_bytes)),
-        next_(device_, static_cast<size_t>(next_bytes())),
         faults_(device_, static_cast<size_t>(code.compiled.num_faults) * sizeof(FaultSlot)),
+        gate_(device_, sizeof(int)),
         read_faults_(device_, faults_.size()) {
     if (state_.size() > 0) cuda::fill_bytes(stream_, state_.address(), 0, state_.size());
+    cuda::fill_bytes(stream_, gate_.address(), 0, gate_.size());
     clear_faults();
     for (const auto& [name, program] : code.compiled.programs)
       entries_.emplace(&program, make_entry(program));
@@ -173,13 +182,6 @@ class CudaMemory final : public DeviceMemory {
     std::unique_ptr<cuda::ExecutableGraph> executable;
   };
 
-  int64_t next_bytes() const {
-    int64_t bytes = 0;
-    for (const auto& [name, program] : code_.compiled.programs)
-      if (!program.commit.empty()) bytes = std::max(bytes, program.commit.back().end);
-    return bytes;
-  }
-
   Entry make_entry(const Program& program) {
     Entry entry;
     entry.inputs = cuda::DeviceBuffer(device_, static_cast<size_t>(program.input_bytes));
@@ -191,8 +193,8 @@ class CudaMemory final : public DeviceMemory {
   }
 
   cuda::DevicePtr address(const Entry& entry, const Place& place) const {
-    cuda::DevicePtr bases[kSpaces] = {arena_.address(), state_.address(), next_.address(),
-                                      entry.inputs.address(), entry.outputs.address()};
+    cuda::DevicePtr bases[kSpaces] = {arena_.address(), state_.address(), entry.inputs.address(),
+                                      entry.outputs.address()};
     return bases[static_cast<size_t>(place.space)] + static_cast<uint64_t>(place.offset);
   }
 
@@ -211,10 +213,11 @@ class CudaMemory final : public DeviceMemory {
         add_kernel(graph, program, entry, *kernel);
       else if (auto* matmul = std::get_if<MatmulStep>(&step))
         add_product(graph, entry, *matmul, entry.products[product++]);
+      else if (auto* copy = std::get_if<CopyStep>(&step))
+        add_copy(graph, entry, *copy);
       else
-        add_copy(graph, entry, std::get<CopyStep>(step));
+        add_gate(graph);
     }
-    for (const Range& range : program.commit) add_commit(graph, range);
     entry.executable = std::make_unique<cuda::ExecutableGraph>(graph);
     entry.executable->upload(stream_);
   }
@@ -230,6 +233,7 @@ class CudaMemory final : public DeviceMemory {
                     static_cast<uint64_t>(program.first_fault + step.first_fault) *
                         sizeof(FaultSlot));
     for (uint32_t site : step.sites) arguments.add(site);
+    if (step.writes_state) arguments.add(gate_.address());
     graph.add_kernel(loaded.kernel, loaded.shape, arguments);
   }
 
@@ -242,30 +246,34 @@ class CudaMemory final : public DeviceMemory {
   }
 
   void add_copy(cuda::Graph& graph, const Entry& entry, const CopyStep& step) {
-    graph.add_copy_on_device(address(entry, step.to), address(entry, step.from),
-                             static_cast<size_t>(step.bytes));
+    cuda::DevicePtr to = address(entry, step.to), from = address(entry, step.from);
+    if (!step.writes_state) {
+      graph.add_copy_on_device(to, from, static_cast<size_t>(step.bytes));
+      return;
+    }
+    cuda::KernelArguments arguments;
+    arguments.add(to).add(from).add(static_cast<long long>(step.bytes)).add(gate_.address());
+    cuda::LaunchShape shape;
+    shape.threads = kStateThreads;
+    int64_t most = int64_t{device_.info().multiprocessors} * 8;
+    shape.blocks = std::clamp<int64_t>(step.bytes / 16 / kStateThreads + 1, 1, most);
+    graph.add_kernel(code_.copy_state, shape, arguments);
   }
 
-  void add_commit(cuda::Graph& graph, const Range& range) {
-    auto begin = static_cast<uint64_t>(range.begin);
-    int64_t count = (range.end - range.begin) / 16;
+  void add_gate(cuda::Graph& graph) {
+    if (code_.compiled.num_faults == 0) return;  // it stays open
     cuda::KernelArguments arguments;
-    arguments.add(state_.address() + begin)
-        .add(next_.address() + begin)
-        .add(static_cast<long long>(count))
-        .add(faults_.address())
-        .add(code_.compiled.num_faults);
+    arguments.add(gate_.address()).add(faults_.address()).add(code_.compiled.num_faults);
     cuda::LaunchShape shape;
-    shape.threads = kCommitThreads;
-    int64_t most = int64_t{device_.info().multiprocessors} * 8;
-    shape.blocks = std::clamp<int64_t>((count + kCommitThreads - 1) / kCommitThreads, 1, most);
-    graph.add_kernel(code_.commit, shape, arguments);
+    shape.threads = 1;
+    shape.blocks = 1;
+    graph.add_kernel(code_.gate, shape, arguments);
   }
 
   const Code& code_;
   cuda::Device& device_;
   cuda::Stream stream_;
-  cuda::DeviceBuffer arena_, state_, next_, faults_, workspace_;
+  cuda::DeviceBuffer arena_, state_, faults_, gate_, workspace_;
   cuda::PinnedBuffer read_faults_;
   std::map<const Program*, Entry> entries_;
 };
@@ -273,7 +281,7 @@ class CudaMemory final : public DeviceMemory {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const BuildContext& context)
-      : code_{context.compiled, cuda::Device::get(context.options.device_index), {}, {}, {}} {
+      : code_{context.compiled, cuda::Device::get(context.options.device_index), {}, {}, {}, {}} {
     const std::vector<LoopProgram>& kernels = context.compiled.kernels;
     std::string arch = context.compiled.module->target.arch;
     std::vector<cuda::CompileRequest> requests;
@@ -291,7 +299,7 @@ class CudaBackend final : public Backend {
         members.push_back(&kernels[i]);
       add_request(members.front()->symbol, print_cuda(members));
     }
-    add_request("sinter_commit", kCommitSource);
+    add_request("sinter_state", kStateSource);
     if (!context.dump_dir.empty())
       for (size_t i = 0; i < kernels.size(); ++i)
         dump_kernel(context, static_cast<int>(i), print_cuda(kernels[i]), "cu");
@@ -323,7 +331,8 @@ class CudaBackend final : public Backend {
       if (units[i / kUnit].from_cache) ++context.stats.cached;
     }
     context.stats.compiled = count - context.stats.cached;
-    code_.commit = code_.modules.back().kernel("sinter_commit");
+    code_.gate = code_.modules.back().kernel("sinter_gate");
+    code_.copy_state = code_.modules.back().kernel("sinter_copy_state");
   }
 
   std::unique_ptr<DeviceMemory> make_memory() const override {

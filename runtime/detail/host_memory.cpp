@@ -23,7 +23,6 @@ HostMemory::HostMemory(const CompiledModule& compiled)
     : compiled_(compiled),
       arena_(compiled.arena_bytes),
       state_(compiled.state_bytes),
-      next_(compiled.state_bytes),
       faults_(static_cast<size_t>(compiled.num_faults), kNoFault) {}
 
 HostMemory::~HostMemory() = default;
@@ -54,7 +53,7 @@ void HostMemory::launch(const Program& program) {
   Blocks& blocks = blocks_of(program);
   if (faulted()) return;
   prepare(arena_.data(), arena_.size());
-  unsigned char* bases[kSpaces] = {arena_.data(), state_.data(), next_.data(), blocks.inputs.data(),
+  unsigned char* bases[kSpaces] = {arena_.data(), state_.data(), blocks.inputs.data(),
                                    blocks.outputs.data()};
   auto at = [&](const Place& place) -> void* {
     unsigned char* base = bases[static_cast<size_t>(place.space)];
@@ -72,33 +71,12 @@ void HostMemory::launch(const Program& program) {
     } else if (auto* matmul = std::get_if<MatmulStep>(&step)) {
       run_matmul(*matmul, at(matmul->a), at(matmul->b), matmul->c ? at(*matmul->c) : nullptr,
                  at(matmul->d));
-    } else {
-      const auto& copy = std::get<CopyStep>(step);
-      std::memcpy(at(copy.to), at(copy.from), static_cast<size_t>(copy.bytes));
+    } else if (auto* copy = std::get_if<CopyStep>(&step)) {
+      std::memcpy(at(copy->to), at(copy->from), static_cast<size_t>(copy->bytes));
+    } else if (faulted()) {
+      return;  // at the gate; nobody will see what else this run gives
     }
   }
-  if (!faulted()) commit(program);
-}
-
-// Takes over the smaller part: the updated states, or, with the blocks exchanged, the others.
-void HostMemory::commit(const Program& program) {
-  int64_t updated = 0;
-  for (const Range& range : program.commit) updated += range.end - range.begin;
-  auto copy = [&](const HostBlock& from, const HostBlock& to, int64_t begin, int64_t end) {
-    if (end > begin)
-      std::memcpy(to.data() + begin, from.data() + begin, static_cast<size_t>(end - begin));
-  };
-  if (2 * updated <= state_.size()) {
-    for (const Range& range : program.commit) copy(next_, state_, range.begin, range.end);
-    return;
-  }
-  int64_t done = 0;
-  for (const Range& range : program.commit) {
-    copy(state_, next_, done, range.begin);
-    done = range.end;
-  }
-  copy(state_, next_, done, state_.size());
-  std::swap(state_, next_);
 }
 
 DeviceMemory::Results HostMemory::results(const Program& program) {

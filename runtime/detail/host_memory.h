@@ -48,10 +48,9 @@ class HostMemory : public DeviceMemory {
   };
   Blocks& blocks_of(const Program& program);
   bool faulted() const;
-  void commit(const Program& program);
 
   const CompiledModule& compiled_;
-  HostBlock arena_, state_, next_;
+  HostBlock arena_, state_;
   std::map<const Program*, Blocks> blocks_;
   std::vector<FaultSlot> faults_;  // of all programs
   std::vector<void*> pointers_;

@@ -2,16 +2,18 @@
 
 namespace sinter::detail {
 
-const KernelTable::Entry& KernelTable::of(const Op& op) {
-  auto found = by_callee_.find(op.callee());
+const KernelTable::Entry& KernelTable::of(const Op& op, bool gated) {
+  gated = gated && module_.target.is_cuda();
+  std::string key = op.callee() + (gated ? " gated" : "");
+  auto found = by_callee_.find(key);
   if (found != by_callee_.end()) return found->second;
   const Graph* body = module_.find(op.callee());
   SINTER_CHECK(body != nullptr, "{} calls @{}, which does not exist", op.name(), op.callee());
   Kernel kernel = build_kernel(*body, op.loc());
-  LoopProgram program = lower(kernel, module_.target);
+  LoopProgram program = lower(kernel, module_.target, gated);
   Entry entry{-1, std::move(kernel.faults), program.sites};
   entry.index = intern(std::move(program));
-  return by_callee_.emplace(op.callee(), std::move(entry)).first->second;
+  return by_callee_.emplace(std::move(key), std::move(entry)).first->second;
 }
 
 int KernelTable::intern(LoopProgram program) {

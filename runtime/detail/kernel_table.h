@@ -22,8 +22,8 @@ class KernelTable {
     std::vector<KernelFault> faults;
     std::vector<uint32_t> sites;  // of its random numbers: the kernel takes them at launch
   };
-  // The kernel of an op that calls a graph.
-  const Entry& of(const Op& op);
+  // The kernel of an op that calls a graph; see LoopProgram::gated.
+  const Entry& of(const Op& op, bool gated = false);
 
   // The index of a program equal to this one; else it is added, with a number behind its symbol
   // where another has that.

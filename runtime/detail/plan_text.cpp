@@ -63,7 +63,7 @@ std::string origin(const Op& op) {
 }
 
 std::string place_text(const Place& place) {
-  static constexpr std::string_view kNames[] = {"arena", "state", "next", "input", "output"};
+  static constexpr std::string_view kNames[] = {"arena", "state", "input", "output"};
   return fmt::format("{}+{}", kNames[static_cast<size_t>(place.space)], place.offset);
 }
 
@@ -77,8 +77,8 @@ struct StepText {
                             : fmt::format("({} iterations)", kernel.grid);
     std::string sites =
         step.sites.empty() ? "" : fmt::format(" at site {}", fmt::join(step.sites, " "));
-    return fmt::format("{} {}: {}{}{}", kernel.symbol, shape, op_names(*step.op), sites,
-                       suffix(*step.op));
+    return fmt::format("{} {}: {}{}{}{}", kernel.symbol, shape, op_names(*step.op), sites,
+                       step.writes_state ? " into state" : "", suffix(*step.op));
   }
   std::string operator()(const MatmulStep& step) const {
     MatmulSizes s = matmul_sizes(*step.op);
@@ -95,6 +95,9 @@ struct StepText {
   std::string operator()(const CopyStep& step) const {
     return fmt::format("copy {} bytes {} -> {}", step.bytes, place_text(step.from),
                        place_text(step.to));
+  }
+  std::string operator()(const GateStep&) const {
+    return "gate: behind it a fault keeps all state";
   }
   static std::string suffix(const Op& op) {
     std::string text = origin(op);
@@ -128,8 +131,6 @@ std::string plan_text(const CompiledModule& compiled, const CompileOptions& opti
     out += fmt::format("\ngraph @{}\n", name);
     for (size_t i = 0; i < program.steps.size(); ++i)
       out += fmt::format("  {:3} {}\n", i, std::visit(StepText{compiled}, program.steps[i]));
-    for (const Range& range : program.commit)
-      out += fmt::format("      commit state {}..{}\n", range.begin, range.end);
     out += "\n";
     add_lines(out, compiled.plans.at(name).str(), "  ");
   }

@@ -26,23 +26,37 @@ class ProgramBuilder {
 
   Program build() {
     add_ports();
-    for (Op& op : graph_) add_op(op);
+    auto update = plan_->updates.begin();
+    // The copies that come after op `at`.
+    auto copy_states = [&](int64_t at) {
+      for (; update != plan_->updates.end() && update->after <= at; ++update)
+        if (!update->in_place) copy_state(*update);
+    };
+    int64_t at = 0;
+    for (Op& op : graph_) {
+      add_op(op);
+      copy_states(at++);
+    }
     for (size_t i = 0; i < program_.outputs.size(); ++i)
-      add_copy(place_of(graph_.outputs()[i].value), program_.outputs[i].place,
-               program_.outputs[i].type.bytes());
-    add_commit();
+      if (program_.outputs[i].state < 0)
+        add_copy(place_of(graph_.outputs()[i].value), program_.outputs[i].place,
+                 program_.outputs[i].type.bytes());
+    for (const StateUpdate& u : plan_->updates)
+      if (u.staged >= 0)
+        add_copy(place_of(graph_.outputs()[u.output].value), {Space::Arena, u.staged},
+                 program_.outputs[u.output].type.bytes());
+    copy_states(INT64_MAX);
     return std::move(program_);
   }
 
  private:
-  Port make_port(const std::string& name, const TensorType& type, Space own, Space of_state,
-                 int64_t& bytes) {
+  Port make_port(const std::string& name, const TensorType& type, Space own, int64_t& bytes) {
     Port port{name, type, -1, {own, bytes}};
     const auto& states = compiled_.module->states;
     for (size_t i = 0; i < states.size(); ++i) {
       if (states[i].name != name) continue;
       port.state = static_cast<int>(i);
-      port.place = {of_state, compiled_.state_offsets[i]};
+      port.place = {Space::State, compiled_.state_offsets[i]};
       return port;
     }
     bytes += aligned(type.bytes());
@@ -51,11 +65,10 @@ class ProgramBuilder {
 
   void add_ports() {
     for (Value v : graph_.inputs())
-      program_.inputs.push_back(
-          make_port(v.name(), v.type(), Space::Input, Space::State, program_.input_bytes));
+      program_.inputs.push_back(make_port(v.name(), v.type(), Space::Input, program_.input_bytes));
     for (const GraphOutput& o : graph_.outputs())
       program_.outputs.push_back(
-          make_port(o.name, o.value.type(), Space::Output, Space::Next, program_.output_bytes));
+          make_port(o.name, o.value.type(), Space::Output, program_.output_bytes));
   }
 
   Place place_of(Value v) const {
@@ -68,6 +81,7 @@ class ProgramBuilder {
       case PlannedValue::Input:
         return program_.inputs[index].place;
       case PlannedValue::Output:
+      case PlannedValue::State:
         return program_.outputs[index].place;
       default:
         return {Space::Arena, planned->offset};
@@ -77,6 +91,20 @@ class ProgramBuilder {
   void add_copy(Place from, Place to, int64_t bytes) {
     if (from == to || bytes == 0) return;
     program_.steps.push_back(CopyStep{from, to, bytes});
+  }
+
+  void add_gate() {
+    if (gated_) return;
+    gated_ = true;
+    program_.steps.push_back(GateStep{});
+  }
+  void copy_state(const StateUpdate& update) {
+    const Port& to = program_.outputs[update.output];
+    if (to.type.bytes() == 0) return;
+    add_gate();
+    Place from = update.staged >= 0 ? Place{Space::Arena, update.staged}
+                                    : place_of(graph_.outputs()[update.output].value);
+    program_.steps.push_back(CopyStep{from, to.place, to.type.bytes(), true});
   }
 
   void add_op(const Op& op) {
@@ -99,12 +127,17 @@ class ProgramBuilder {
   }
 
   void add_kernel(const Op& op) {
-    bool writes = false;
-    for (size_t i = 0; i < op.num_results(); ++i)
+    bool writes = false, writes_state = false;
+    for (size_t i = 0; i < op.num_results(); ++i) {
       writes = writes || op.result(i).type().elements() > 0;
+      writes_state = writes_state || place_of(op.result(i)).space == Space::State;
+    }
     if (!writes) return;
-    const KernelTable::Entry& entry = kernels_.of(op);
+    if (writes_state) add_gate();
+    const KernelTable::Entry& entry = kernels_.of(op, writes_state);
+    SINTER_CHECK(!gated_ || entry.faults.empty(), "{} checks indices behind the gate", op.name());
     KernelStep step;
+    step.writes_state = writes_state;
     step.kernel = entry.index;
     step.op = &op;
     step.sites = entry.sites;
@@ -130,28 +163,11 @@ class ProgramBuilder {
     return found != op.with().end() ? *found : op.loc();
   }
 
-  // The updated states, neighbours merged: padding between them may be copied along.
-  void add_commit() {
-    std::vector<Range>& ranges = program_.commit;
-    for (const Port& port : program_.outputs)
-      if (port.state >= 0 && port.type.bytes() > 0)
-        ranges.push_back({port.place.offset, port.place.offset + aligned(port.type.bytes())});
-    std::sort(ranges.begin(), ranges.end(),
-              [](const Range& a, const Range& b) { return a.begin < b.begin; });
-    size_t kept = 0;
-    for (const Range& range : ranges) {
-      if (kept > 0 && ranges[kept - 1].end == range.begin)
-        ranges[kept - 1].end = range.end;
-      else
-        ranges[kept++] = range;
-    }
-    ranges.resize(kept);
-  }
-
   const CompiledModule& compiled_;
   const Graph& graph_;
   KernelTable& kernels_;
   const MemoryPlan* plan_ = nullptr;
+  bool gated_ = false;
   Program program_;
 };
 

@@ -2,11 +2,10 @@
 // A compiled module as every device runs it: per entry graph a list of steps over places in a few
 // blocks of memory. Nothing here knows a device.
 //
-// Blocks: the states (one layout for the whole module); `Next`, of the same layout, where a graph
-// writes states that it updates while the old values may still be read; per entry graph its inputs
-// and its outputs; one arena that all graphs share. A run reads State and Input, writes Arena, Next
-// and Output, and ends with the commit: if the session's record holds no fault of any graph, the
-// updated ranges of Next become the state.
+// Blocks: the states (one layout for the whole module); per entry graph its inputs and its outputs;
+// one arena that all graphs share. A run reads State and Input and writes Arena and Output. State
+// it writes by steps that are marked, and those stand behind a gate, which stands behind all that
+// may find a fault: once the session's record holds one, of any graph, they do nothing.
 
 #include <sinter/codegen/loops.h>
 #include <sinter/passes/detail/util.h>
@@ -21,8 +20,8 @@
 
 namespace sinter::detail {
 
-enum class Space : uint8_t { Arena, State, Next, Input, Output };
-constexpr int kSpaces = 5;
+enum class Space : uint8_t { Arena, State, Input, Output };
+constexpr int kSpaces = 4;
 
 struct Place {
   Space space = Space::Arena;
@@ -36,6 +35,7 @@ struct KernelStep {
   std::vector<Place> buffers;
   int first_fault = 0;  // of the kernel's faults among the program's
   std::vector<uint32_t> sites;
+  bool writes_state = false;
   const Op* op = nullptr;
 };
 // A product, left to the device's library.
@@ -47,19 +47,18 @@ struct MatmulStep {
 struct CopyStep {
   Place from, to;
   int64_t bytes = 0;
+  bool writes_state = false;
 };
-using Step = std::variant<KernelStep, MatmulStep, CopyStep>;
+// Before the first step that writes state: looks whether there is a fault.
+struct GateStep {};
+using Step = std::variant<KernelStep, MatmulStep, CopyStep, GateStep>;
 
 // An input or output of an entry graph.
 struct Port {
   std::string name;
   TensorType type;
   int state = -1;  // index among the module's states; -1: none
-  Place place;     // inputs: Input or State; outputs: Output or Next
-};
-
-struct Range {
-  int64_t begin = 0, end = 0;
+  Place place;     // states: State; others: Input or Output
 };
 
 struct Program {
@@ -68,7 +67,6 @@ struct Program {
   std::vector<Port> inputs, outputs;
   std::vector<KernelFault> faults;  // in order of execution
   int first_fault = 0;              // of them, in the session's record
-  std::vector<Range> commit;        // bytes of State that Next replaces; sorted, apart
   int64_t arena_bytes = 0, input_bytes = 0, output_bytes = 0;
 
   const Port* find_input(std::string_view name) const;
