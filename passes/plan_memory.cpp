@@ -84,8 +84,10 @@ class Planner {
     end_ = std::max<int64_t>(at - 1, 0);
     for (const PlannedValue& p : plan_.values) last_use_.push_back(p.last);
     for (const GraphOutput& o : graph_.outputs()) {
-      plan_.values[index_.at(o.value)].last = end_;
-      if (!graph_.module().find_state(o.name)) plan_.output_bytes += o.value.type().bytes();
+      bool is_state = graph_.module().find_state(o.name) != nullptr;
+      // States have moments of their own; see place_states().
+      if (!is_state || o.value.op() == nullptr) plan_.values[index_.at(o.value)].last = end_;
+      if (!is_state) plan_.output_bytes += o.value.type().bytes();
     }
   }
 
@@ -145,7 +147,7 @@ class Planner {
         update.after = count_;
         update.staged = 0;  // where: once the arena is packed
       }
-      next.last = std::max(next.last, std::min(update.after, end_));
+      next.last = std::max(next.last, update.in_place ? end_ : std::min(update.after, end_));
       plan_.updates.push_back(std::move(update));
     }
     std::stable_sort(plan_.updates.begin(), plan_.updates.end(),

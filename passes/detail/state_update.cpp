@@ -68,8 +68,13 @@ std::string why_not_in_place(const Graph& body, std::span<const size_t> operands
   std::vector<Value> results;
   for (const GraphOutput& o : body.outputs()) results.push_back(o.value);
   Result<IterationSpace> space = iteration_space(ops, results);
-  if (!space.ok() || space.value().kind != IterationSpace::Pointwise)
-    return "its kernel reduces, and may read the old value again";
+  SINTER_CHECK(space.ok(), "graph @{} is no kernel", body.name());
+  const IterationSpace& s = space.value();
+  // What is one element a row is read by all who share the row, and written by one of them.
+  if (s.kind == IterationSpace::Row)
+    for (size_t i : operands)
+      if (s.q == 1 || body.inputs()[i].type().elements() != s.p * s.q)
+        return "its kernel reads the old value once a row";
   std::unordered_set<Value, ValueHash> reached;
   for (size_t i : operands) reached.insert(body.inputs()[i]);
   for (const Op* op : ops) {

@@ -9,6 +9,7 @@
 
 #ifdef SINTER_HAVE_CUDA
 
+#include <sinter/codegen/templates.h>
 #include <sinter/ir/ops/contract.h>
 #include <sinter/runtime/cuda/cublaslt.h>
 #include <sinter/runtime/cuda/driver.h>
@@ -23,27 +24,8 @@
 namespace sinter::detail {
 namespace {
 
-constexpr size_t kUnit = 8;  // kernels of one translation unit, at most
-constexpr int kStateThreads = 256;
-
-constexpr const char* kStateSource = R"(
-struct FaultSlot { long long position, value; };
-extern "C" __global__ void sinter_gate(int* gate, const FaultSlot* faults, int num_faults) {
-  int closed = 0;
-  for (int i = 0; i < num_faults; ++i)
-    if (faults[i].position != 0x7fffffffffffffffLL) closed = 1;
-  *gate = closed;
-}
-extern "C" __global__ void __launch_bounds__(256) sinter_copy_state(
-    char* to, const char* from, long long bytes, const int* gate) {
-  if (*gate != 0) return;
-  long long first = (long long)blockIdx.x * 256 + threadIdx.x;
-  long long stride = (long long)gridDim.x * 256;
-  long long whole = bytes / 16;
-  for (long long i = first; i < whole; i += stride) ((int4*)to)[i] = ((const int4*)from)[i];
-  for (long long i = 16 * whole + first; i < bytes; i += stride) to[i] = from[i];
-}
-)";
+constexpr size_t kUnit = 8;         // kernels of one translation unit, at most
+constexpr int kStateThreads = 256;  // as in state.cuh
 
 struct LoadedKernel {
   cuda::Kernel kernel;
@@ -299,7 +281,7 @@ class CudaBackend final : public Backend {
         members.push_back(&kernels[i]);
       add_request(members.front()->symbol, print_cuda(members));
     }
-    add_request("sinter_state", kStateSource);
+    add_request("sinter_state", std::string(template_text("state.cuh")));
     if (!context.dump_dir.empty())
       for (size_t i = 0; i < kernels.size(); ++i)
         dump_kernel(context, static_cast<int>(i), print_cuda(kernels[i]), "cu");

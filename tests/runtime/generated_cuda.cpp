@@ -1,6 +1,7 @@
 // Generated CUDA C compiles for every target, without spills; no GPU is needed.
 
 #include <doctest/doctest.h>
+#include <sinter/codegen/templates.h>
 #include <sinter/runtime/cuda/nvrtc.h>
 #include <sinter/tests/codegen/exact_cases.h>
 #include <sinter/tests/support.h>
@@ -47,6 +48,10 @@ TEST_CASE("generated CUDA: every kind of kernel compiles for every target, witho
     std::vector<LoopProgram> programs = {vector_add(arch, DType::F32, 1001),
                                          row_softmax(arch, DType::BF16, 3, 129),
                                          column_sum(arch, 50, 45)};
+    LoopProgram gated = vector_add(arch, DType::F32, 1001);
+    gated.symbol += "_gated";
+    gated.gated = true;
+    programs.push_back(std::move(gated));
     for (ExactCase& t : exact_cases(arch)) programs.push_back(std::move(t.program));
     for (DType type : {DType::F64, DType::F32, DType::I32, DType::I64, DType::U32, DType::Bool})
       programs.push_back(every_intrinsic(arch, type));
@@ -73,4 +78,14 @@ TEST_CASE("generated CUDA: every kind of kernel compiles for every target, witho
     }
   }
   if (skipped) SINTER_SKIP("a target that the installed NVRTC lacks");
+}
+
+TEST_CASE("generated CUDA: the gate and the copy behind it compile") {
+  std::string why;
+  if (!cuda::nvrtc_available(&why)) SINTER_SKIP("no NVRTC");
+  cuda::CompileRequest request;
+  request.name = "state";
+  request.source = template_text("state.cuh");
+  request.arch = "sm_80";
+  CHECK(cuda::compile(request, nullptr).kernels.size() == 2);
 }
