@@ -79,13 +79,13 @@ constexpr FlashTiles flash_tiles(FlashKernel kernel, int head_dim, int value_dim
       if (widest <= 64)
         t = {128, 64, large ? 3 : 2, 4};
       else if (widest <= 128)
-        t = large ? FlashTiles{128, 64, 2, 4} : FlashTiles{64, 32, 2, 4};
+        t = large ? FlashTiles{128, 32, 2, 4} : FlashTiles{64, 32, 2, 4};
       else
         t = {64, 32, 2, 4};
       break;
     case FlashKernel::BackwardKv:
       if (widest <= 64)
-        t = {32, 128, 2, 4};
+        t = {64, 64, 2, 4};
       else if (widest <= 128)
         t = {32, 128, 2, 8};
       else

@@ -4,7 +4,7 @@
 // Tiling. A block has kTileM rows of one head; a row is shared by as many lanes as it has loads.
 // Grid: heads * batch * ceil(queries / kTileM) blocks of kWarps warps. No shared memory.
 
-constexpr int delta_lanes(int loads) {
+SN_FN constexpr int delta_lanes(int loads) {
   int lanes = 1;
   while (lanes < loads && lanes < 32) lanes *= 2;
   return lanes;

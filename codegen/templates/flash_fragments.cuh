@@ -5,16 +5,16 @@
 // a row lies at c ^ swizzle(row), so that the eight rows that one matrix of ldmatrix takes lie in
 // different banks, however many chunks a row has.
 
-// Of a row of a tile, counted from a multiple of 8.
+// The bytes from a tile's begin to the chunk `known + chunk` of a row, where the two have no bit in
+// common. What is known when compiled has terms of its own, so that it becomes part of the
+// instruction and threads need few registers for addresses.
 template <int Columns>
-SN_FN uint32_t tile_swizzle(uint32_t row) {
+SN_FN uint32_t tile_offset(uint32_t row, uint32_t known, uint32_t chunk) {
   constexpr uint32_t kChunks = Columns / 8;
   constexpr uint32_t kGroup = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
-  return (row & 7u) / (8u / kGroup);
-}
-template <int Columns>
-SN_FN uint32_t tile_address(uint32_t tile, uint32_t row, uint32_t chunk) {
-  return tile + (row * (Columns / 8) + (chunk ^ tile_swizzle<Columns>(row))) * 16;
+  const uint32_t swizzle = (row & 7u) / (8u / kGroup);
+  return row * (16 * kChunks) + ((swizzle ^ chunk) ^ (known & (kGroup - 1))) * 16 +
+         (known & ~(kGroup - 1)) * 16;
 }
 
 // Rows x Columns from global memory, of which Used columns and `valid` rows are there; the rest is
@@ -22,15 +22,29 @@ SN_FN uint32_t tile_address(uint32_t tile, uint32_t row, uint32_t chunk) {
 template <int Rows, int Columns, int Used>
 SN_FN void load_tile(uint32_t tile, const Element* from, int64_t row_stride, int valid) {
   constexpr int kChunks = Columns / 8, kTotal = Rows * kChunks;
+  const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (kThreads % (8 * kChunks) == 0 && kTotal % kThreads == 0) {
+    // A thread has one chunk of each row, and one pointer that moves on.
+    constexpr int kStep = kThreads / kChunks;
+    const int first = thread / kChunks, chunk = thread % kChunks;
+    const Element* at = from + (first * row_stride + chunk * 8);
+    const uint32_t to =
+        tile + tile_offset<Columns>(static_cast<uint32_t>(first), 0, static_cast<uint32_t>(chunk));
 #pragma unroll
-  for (int first = 0; first < kTotal; first += kThreads) {
-    const int i = first + static_cast<int>(threadIdx.x);
-    if (kTotal % kThreads != 0 && i >= kTotal) break;
-    const int row = i / kChunks, chunk = i % kChunks;
-    const bool there = row < valid && chunk * 8 < Used;
-    cp_async_16_or_zero(
-        tile_address<Columns>(tile, static_cast<uint32_t>(row), static_cast<uint32_t>(chunk)),
-        there ? from + (row * row_stride + chunk * 8) : from, there);
+    for (int row = 0; row < Rows; row += kStep) {
+      const bool there = first + row < valid && chunk * 8 < Used;
+      cp_async_16_or_zero(to + static_cast<uint32_t>(row * Columns * 2), at, there);
+      at += kStep * row_stride;
+    }
+  } else {
+#pragma unroll
+    for (int i = thread; i < kTotal; i += kThreads) {
+      const int row = i / kChunks, chunk = i % kChunks;
+      const bool there = row < valid && chunk * 8 < Used;
+      cp_async_16_or_zero(
+          tile + tile_offset<Columns>(static_cast<uint32_t>(row), 0, static_cast<uint32_t>(chunk)),
+          from + (row * row_stride + chunk * 8), there);
+    }
   }
 }
 
@@ -44,8 +58,8 @@ SN_FN void store_rows(const unsigned char* memory, uint32_t tile, int first, Ele
   for (int i = static_cast<int>(threadIdx.x % 32); i < kTotal; i += 32) {
     const int row = first + i / kChunks, chunk = i % kChunks;
     const uint32_t at =
-        tile_address<Columns>(tile, static_cast<uint32_t>(row), static_cast<uint32_t>(chunk)) -
-        base;
+        tile - base +
+        tile_offset<Columns>(static_cast<uint32_t>(row), 0, static_cast<uint32_t>(chunk));
     if (row < valid)
       *reinterpret_cast<uint4*>(to + (row * row_stride + chunk * 8)) =
           *reinterpret_cast<const uint4*>(memory + at);
@@ -66,8 +80,8 @@ SN_FN uint32_t pack_pair(f16 type, float low, float high) {
 template <int Columns>
 SN_FN void load_a(uint32_t (&a)[4], uint32_t tile, int row, int step) {
   const uint32_t lane = threadIdx.x % 32;
-  ldmatrix_x4(a, tile_address<Columns>(tile, static_cast<uint32_t>(row) + lane % 16,
-                                       static_cast<uint32_t>(2 * step) + lane / 16));
+  ldmatrix_x4(a, tile + static_cast<uint32_t>(row) * (2 * Columns) +
+                     tile_offset<Columns>(lane % 16, static_cast<uint32_t>(2 * step), lane / 16));
 }
 
 // sums += A B^T: B's rows 0 .. 8 Blocks_N - 1 are the columns of the result, step the place in the
@@ -79,9 +93,9 @@ SN_FN void multiply_step(float (&sums)[BlocksM][BlocksN][4], const uint32_t (&a)
 #pragma unroll
   for (int n = 0; n < BlocksN; n += 2) {
     uint32_t b[4];
-    ldmatrix_x4(
-        b, tile_address<Columns>(b_tile, static_cast<uint32_t>(8 * n) + lane / 16 * 8 + lane % 8,
-                                 static_cast<uint32_t>(2 * step) + lane / 8 % 2));
+    ldmatrix_x4(b, b_tile + static_cast<uint32_t>(n * 16 * Columns) +
+                       tile_offset<Columns>(lane / 16 * 8 + lane % 8,
+                                            static_cast<uint32_t>(2 * step), lane / 8 % 2));
 #pragma unroll
     for (int m = 0; m < BlocksM; ++m) {
       mma_16x8x16<Element>(sums[m][n], a[m], b[0], b[1]);
@@ -121,8 +135,8 @@ SN_FN void multiply_columns(float (&sums)[BlocksM][Columns / 8][4],
     for (int n = 0; n < Columns / 8; n += 2) {
       uint32_t b[4];
       ldmatrix_x4_trans(b,
-                        tile_address<Columns>(b_tile, static_cast<uint32_t>(16 * step) + lane % 16,
-                                              static_cast<uint32_t>(n) + lane / 16));
+                        b_tile + static_cast<uint32_t>(step * 32 * Columns) +
+                            tile_offset<Columns>(lane % 16, static_cast<uint32_t>(n), lane / 16));
       if (Clean) {
         b[0] = keep_halves(b[0], seen >> (4 * step));
         b[1] = keep_halves(b[1], seen >> (4 * step + 2));
@@ -167,7 +181,7 @@ SN_FN void write_tile(unsigned char* memory, uint32_t tile, int row,
       const uint32_t r = static_cast<uint32_t>(row + 16 * m + 8 * half) + lane / 4;
 #pragma unroll
       for (int n = 0; n < Columns / 8; ++n) {
-        const uint32_t at = tile_address<Columns>(tile, r, static_cast<uint32_t>(n)) - base;
+        const uint32_t at = tile - base + tile_offset<Columns>(r, static_cast<uint32_t>(n), 0);
         *reinterpret_cast<uint32_t*>(memory + at + lane % 4 * 4) =
             pack_pair(Element(), sums[m][n][2 * half] * factor[m][half],
                       sums[m][n][2 * half + 1] * factor[m][half]);

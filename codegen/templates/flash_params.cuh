@@ -41,7 +41,8 @@ struct FlashParams {
   const int* cu_lengths;  // kDocuments: i32[batch, documents + 1], where each document begins, and
                           // the end of the last; a query sees only keys of its own
   int documents;
-  const float* slopes;  // kSlopes: f32[heads]; the bias is -slope * |own place - key|
+  const float*
+      slopes;  // kSlopes: f32[heads], for f64 f64[heads]; the bias is -slope * |own place - key|
   // kDropout: Philox bits of element ((b * heads + h) * queries + i) * keys + j, as the op dropout
   // has them; a probability is dropped when its half is below the threshold.
   const unsigned* seed;     // u32[2]

@@ -80,7 +80,7 @@ SN_FN PlainPair plain_pair(const FlashParams& p, int batch, int head, int length
     if (kBias) score += static_cast<Wide>(flash_bias(p, batch, head, query, key));
     if (kSlopes) {
       const int distance = query + length - p.queries - key;
-      score -= static_cast<Wide>(p.slopes[head]) *
+      score -= reinterpret_cast<const Wide*>(p.slopes)[head] *
                static_cast<Wide>(distance < 0 ? -distance : distance);
     }
     pair.score = score;

@@ -33,8 +33,8 @@ constexpr int kQuerySteps = kTileM / 16;
 // are queries, 8 n + lane % 4 * 2 + {0, 1} of a step.
 template <bool kKeys, bool kValues>
 struct FlashBackwardKv {
-  int batch, key, column;         // key: of m = 0 and half = 0
-  Interval queries[kBlocksM][2];  // that may see each
+  int batch, key, column;          // key: of m = 0 and half = 0
+  Interval document[kBlocksM][2];  // with kDocuments: the queries that may see each row
   float dk[kBlocksM][kKeys ? kHeadPad / 8 : 1][4];
   float dv[kBlocksM][kValues ? kValuePad / 8 : 1][4];
 
@@ -46,6 +46,16 @@ struct FlashBackwardKv {
     float s[kBlocksM][kBlocksN][4] = {};
     multiply_rows<kBlocksM, kBlocksN, kHeadPad>(s, k_tile, warp_row, q_tile);
 
+    Interval queries[kBlocksM][2];
+    if (kMasked) {
+#pragma unroll
+      for (int m = 0; m < kBlocksM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          queries[m][half] = kDocuments ? document[m][half]
+                                        : flash_queries(p, batch, scores.shift + p.queries,
+                                                        key + 16 * m + 8 * half);
+    }
     uint32_t seen = 0, kept[kBlocksM];
     float slope[kSoftcap ? kBlocksM : 1][kBlocksN][4];
 #pragma unroll
@@ -207,7 +217,8 @@ SN_FN void flash_backward_kv_block(const FlashParams& p, int block) {
   for (int m = 0; m < kBlocksM; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      f.queries[m][half] = flash_queries(p, batch, length, f.key + 16 * m + 8 * half);
+      if (kDocuments)
+        f.document[m][half] = flash_queries(p, batch, length, f.key + 16 * m + 8 * half);
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
 #pragma unroll

@@ -29,11 +29,20 @@ constexpr int kKeySteps = kTileN / 16;
 // What a thread holds, as in the forward kernel.
 struct FlashBackwardQ {
   int batch, head, query, column;
-  Interval keys[kBlocksM][2];
+  Interval document[kBlocksM][2];  // with kDocuments: the keys that each row may see
   FlashScores scores;
   FlashDropout dropout;
   float lse[kBlocksM][2], delta[kBlocksM][2];  // lse in units of log 2
   float dq[kBlocksM][kHeadPad / 8][4];
+
+  // The keys that the rows of block m may see: held where they are costly to find.
+  SN_FN_MEMBER void rows_keys(const FlashParams& p, int m, Interval (&keys)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      keys[half] = kDocuments ? document[m][half]
+                              : flash_keys(p, batch, scores.shift + p.queries,
+                                           flash_min(query + 16 * m + 8 * half, p.queries - 1));
+  }
 
   template <bool kMasked>
   SN_FN_MEMBER void step(const FlashParams& p, uint32_t q_tile, int warp_row, uint32_t k_tile,
@@ -48,6 +57,8 @@ struct FlashBackwardQ {
     uint32_t a[kBlocksM][kKeySteps][4];
 #pragma unroll
     for (int m = 0; m < kBlocksM; ++m) {
+      Interval keys[2];
+      if (kMasked) rows_keys(p, m, keys);
       uint32_t kept = 0;
       if (kDropout) kept = dropout_by_query<kBlocksN>(dropout, query + 16 * m, first_key);
 #pragma unroll
@@ -64,7 +75,7 @@ struct FlashBackwardQ {
           if (kSoftcap) change *= __fmaf_rn(-saturation, saturation, 1.0f);
           float ds = probability == 0.0f ? 0.0f : probability * change;
           if (kMasked) {
-            bool visible = keys[m][e / 2].begin <= j && j < keys[m][e / 2].end;
+            bool visible = keys[e / 2].begin <= j && j < keys[e / 2].end;
             if (kMask && visible) visible = i < p.queries && flash_mask(p, batch, head, i, j);
             ds = visible ? ds : 0.0f;
             seen |= (visible ? 1u : 0u) << (2 * n + e % 2);
@@ -137,7 +148,7 @@ SN_KERNEL void __launch_bounds__(kThreads) flash_backward_q(const FlashParams p)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int i = flash_min(f.query + 16 * m + 8 * half, p.queries - 1);
-      f.keys[m][half] = flash_keys(p, batch, length, i);
+      if (kDocuments) f.document[m][half] = flash_keys(p, batch, length, i);
       const float lse = static_cast<const float*>(p.lse)[first_row + i] * kLog2E;
       // A row that sees nothing: all its probabilities are 0.
       f.lse[m][half] = lse == -flash_inf() ? flash_inf() : lse;

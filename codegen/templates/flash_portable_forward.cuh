@@ -30,12 +30,21 @@ constexpr bool kHoldQ = kBlocksM * kHeadSteps <= 8;
 // of a step 8 n + lane % 4 * 2 + {0, 1}.
 struct FlashForward {
   int batch, head, query, column;  // query: of m = 0 and half = 0
-  Interval keys[kBlocksM][2];
+  Interval document[kBlocksM][2];  // with kDocuments: the keys that each row may see
   FlashScores scores;
   FlashDropout dropout;
   uint32_t q[kHoldQ ? kHeadSteps : 1][kBlocksM][4];
   float o[kBlocksM][kValuePad / 8][4];
   float largest[kBlocksM][2], total[kBlocksM][2];
+
+  // The keys that the rows of block m may see: held where they are costly to find.
+  SN_FN_MEMBER void rows_keys(const FlashParams& p, int m, Interval (&keys)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      keys[half] = kDocuments ? document[m][half]
+                              : flash_keys(p, batch, scores.shift + p.queries,
+                                           flash_min(query + 16 * m + 8 * half, p.queries - 1));
+  }
 
   // One tile of keys.
   template <bool kMasked>
@@ -53,7 +62,9 @@ struct FlashForward {
     uint32_t seen = 0;
     if constexpr (kMasked || !kPlainScores) {
 #pragma unroll
-      for (int m = 0; m < kBlocksM; ++m)
+      for (int m = 0; m < kBlocksM; ++m) {
+        Interval keys[2];
+        if (kMasked) rows_keys(p, m, keys);
 #pragma unroll
         for (int n = 0; n < kBlocksN; ++n)
 #pragma unroll
@@ -62,11 +73,12 @@ struct FlashForward {
             float saturation;
             s[m][n][e] = scores.score(p, s[m][n][e], i, j, saturation);
             if (!kMasked) continue;
-            bool visible = keys[m][e / 2].begin <= j && j < keys[m][e / 2].end;
+            bool visible = keys[e / 2].begin <= j && j < keys[e / 2].end;
             if (kMask && visible) visible = i < p.queries && flash_mask(p, batch, head, i, j);
             s[m][n][e] = visible ? s[m][n][e] : -flash_inf();
             seen |= (visible ? 1u : 0u) << (2 * n + e % 2);
           }
+      }
       if (kMasked) seen = join_rows(seen);
     }
 
@@ -168,8 +180,9 @@ SN_KERNEL void __launch_bounds__(kThreads) flash_forward(const FlashParams p) {
   for (int m = 0; m < kBlocksM; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      f.keys[m][half] =
-          flash_keys(p, batch, length, flash_min(f.query + 16 * m + 8 * half, p.queries - 1));
+      if (kDocuments)
+        f.document[m][half] =
+            flash_keys(p, batch, length, flash_min(f.query + 16 * m + 8 * half, p.queries - 1));
       f.largest[m][half] = -flash_inf();
       f.total[m][half] = 0.0f;
     }

@@ -18,7 +18,7 @@ SN_FN uint32_t shared_address(const void* pointer) {
 SN_FN void cp_async_16(uint32_t shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
-// Zeros where `keep` is false; `global` must be a valid address all the same.
+// Zeros where `keep` is false; nothing is read then, and `global` may be anything.
 SN_FN void cp_async_16_or_zero(uint32_t shared, const void* global, bool keep) {
   const int bytes = keep ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),

@@ -429,6 +429,9 @@ void check_flash(const FlashKernels& kernels, const FlashShape& shape, const Fla
   params.cu_lengths = problem.cu_lengths.data();
   params.documents = problem.documents;
   params.slopes = problem.slopes.data();
+  const std::vector<double> wide_slopes(problem.slopes.begin(), problem.slopes.end());
+  if (kernels.element == DType::F64)
+    params.slopes = reinterpret_cast<const float*>(wide_slopes.data());
   params.seed = problem.seed;
   params.step = &problem.step;
   const long long offset = c.offset;
