@@ -67,4 +67,51 @@ constexpr FlashHopperTiles flash_hopper_forward_tiles(int head_dim, int value_di
   return t.shared_bytes <= kHopperSharedBytes ? t : FlashHopperTiles{};
 }
 
+// Both sizes up to 128.
+constexpr FlashHopperTiles flash_hopper_backward_tiles(int head_dim, int value_dim,
+                                                       int element_bytes) {
+  if (!flash_hopper_takes(head_dim, value_dim, element_bytes) || head_dim > 128 || value_dim > 128)
+    return {};
+  const bool narrow = head_dim <= 64 && value_dim <= 64;
+  FlashHopperTiles t;
+  t.tile_m = narrow ? 128 : 64;
+  t.tile_n = 128;
+  t.stages = 2;
+  t.consumers = 2;
+  t.feeder_registers = 40;
+  t.consumer_registers = 232;
+  const size_t m = static_cast<size_t>(t.tile_m), n = 128, width = narrow ? 64 : 128;
+  t.shared_bytes = 2 * (2 * n * width) + 2 * 2 * (2 * m * width)  // K, V; Q and dY twice
+                   + 2 * (2 * n * m) + 4 * m * width              // dS twice; dQ
+                   + 2 * (8 * m + 16) + 8 * 15 + 1024;
+  return t;
+}
+// Into how many parts the backward kernel best divides the key tiles of each of `heads` (batch
+// times key heads) heads on `blocks` blocks, when they take turns: blocks * rounds of parts are
+// compared by the query tiles that the longest of them walks over. A pure function of the shapes.
+constexpr int flash_hopper_backward_parts(int heads, int key_tiles, int blocks, bool causal) {
+  if (heads <= 0 || key_tiles <= 0 || blocks <= 0) return 1;
+  int best = 1;
+  double least = 0;
+  for (int parts = 1; parts <= key_tiles && parts <= blocks; ++parts) {
+    // The longest part of a head, in key tiles of full length; a diagonal halves them.
+    double longest = 0;
+    for (int part = 0; part < parts; ++part) {
+      double work = 0;
+      for (int round = 0; round * parts < key_tiles; ++round) {
+        const int tile = round * parts + (round % 2 != 0 ? parts - 1 - part : part);
+        if (tile < key_tiles) work += causal ? key_tiles - tile : key_tiles;
+      }
+      longest = work > longest ? work : longest;
+    }
+    const int waves = (heads * parts + blocks - 1) / blocks;
+    const double cost = waves * longest;
+    if (parts == 1 || cost < 0.97 * least) {
+      best = parts;
+      least = cost;
+    }
+  }
+  return best;
+}
+
 }  // namespace sinter

@@ -82,6 +82,13 @@ constexpr bool kUnseen = kKvLength || kWindow || kDocuments;
 SN_FN int64_t hopper_row_index(const FlashParams& p, int batch, int head, int row) {
   return (static_cast<int64_t>(batch) * p.heads + head) * p.queries + row;
 }
+// The elements of a pair.
+SN_FN float hopper_low(uint32_t pair) {
+  return kF16 ? low_f16(pair) : low_bf16(pair);
+}
+SN_FN float hopper_high(uint32_t pair) {
+  return kF16 ? high_f16(pair) : high_bf16(pair);
+}
 SN_FN float hopper_tanh(float x) {
   return 1.0f - 2.0f * fast_reciprocal(1.0f + fast_exp2(2.0f * kLog2E * x));
 }

@@ -235,7 +235,8 @@ double error_of(const std::vector<float>& got, const Matrix& want) {
   for (size_t i = 0; i < want.size(); ++i) {
     if (want[i] == -kInfinity && got[i] == -std::numeric_limits<float>::infinity()) continue;
     const double difference = std::fabs(got[i] - want[i]);
-    worst = std::isfinite(difference) ? std::max(worst, difference) : kInfinity;
+    if (!std::isfinite(difference)) return kInfinity;
+    worst = std::max(worst, difference);
   }
   return worst;
 }
