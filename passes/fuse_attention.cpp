@@ -128,13 +128,7 @@ class Fusion {
   }
 
   Value condition(const MaskPart& part) const {
-    const Seen& s = part.condition.seen;
-    Value v = s.outer;
-    if (!v) {
-      v = s.value;
-      for (size_t i = s.views.size(); i-- > 0;) v = clone_op(*s.views[i], v.graph(), {v}).result();
-    }
-    v = to_scores(v, part.scores);
+    Value v = to_scores(with_views(part.condition.seen), part.scores);
     return part.condition.negated ? logical_not(v) : v;
   }
 
@@ -212,14 +206,13 @@ void fuse_all(Graph& graph, bool required, PassContext& context) {
   std::unordered_set<const Op*> tried;
   for (Op* op = graph.front(); op != nullptr;) {
     Op* next = op->next();
-    if (!dead.contains(op) && may_be_attention(*op) && tried.insert(op).second) {
+    if (!dead.contains(op) && !tried.contains(op) && may_be_attention(*op)) {
+      tried.insert(op);
       SourceLocation loc = op->loc();
       std::string why;
       if (auto pattern = find_attention(*op, dead, why)) {
-        // What lies in between may hold another one.
-        Op* before = pattern->scores->prev();
         Fusion(*pattern).run();
-        next = before != nullptr ? before : graph.front();
+        next = graph.front();  // what was here is gone
       } else {
         std::string text = fmt::format("attention is not fused: {}", why);
         if (required) throw Error(Diagnostic{loc, std::move(text)});

@@ -332,6 +332,22 @@ bool sees_everywhere(const Band& band, int64_t queries, int64_t keys) {
   return keys > 0 && band.low <= band.high && band.high >= 0 && queries - 1 + band.low <= keys - 1;
 }
 
+Value with_views(const Seen& s) {
+  if (s.outer) return s.outer;
+  // The views may be of another type: of what was made of the value later.
+  Value v = s.value;
+  for (size_t i = s.views.size(); i-- > 0;) {
+    const Op& view = *s.views[i];
+    if (view.is("broadcast"))
+      v = broadcast_to(v, view.result().shape());
+    else if (view.is("permute"))
+      v = permute(v, view.attrs<PermuteAttrs>().axes.value);
+    else
+      v = reshape(v, view.result().shape());
+  }
+  return v;
+}
+
 std::optional<double> constant_of(Value v) {
   const Op* op = v ? v.op() : nullptr;
   if (op == nullptr) return std::nullopt;

@@ -23,6 +23,8 @@ struct Seen {
   Value outer;
   int depth = 0;  // how far from where the reading began: it ends somewhere
 };
+// The value with its views applied.
+Value with_views(const Seen& s);
 // `v` itself, seen from the outside.
 inline Seen seen(Value v, Roles roles) {
   return {v, std::move(roles), {}, v, 0};

@@ -1,0 +1,351 @@
+// fuse-attention keeps what a graph means: attention written out at random, in the ways people
+// write it, against the op that the pass makes of it, forward and gradients.
+
+#include <sinter/ir/ops.h>
+#include <sinter/passes/autodiff.h>
+#include <sinter/passes/pass.h>
+#include <sinter/tests/ops/case.h>
+
+#include <memory>
+
+namespace sinter::test {
+namespace {
+
+struct Draw {
+  uint64_t state;
+  int64_t below(int64_t n) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(n));
+  }
+  bool coin() { return below(2) == 1; }
+};
+
+enum class Layout : uint8_t { Heads, Rows, Einsum, Merged, Grouped, GroupedRows, Packed, kCount };
+
+// One composed attention, and what the pass ought to find.
+struct Written {
+  Draw draw;
+  Case c;
+  std::vector<Value> wrt;
+  std::string text;
+  Layout layout{};
+  int64_t batch = 2, heads = 4, kv_heads = 4, queries = 0, keys = 0, width = 4, value_width = 3;
+  bool empty_rows = false;  // some row may see no key
+  bool softly = false;      // a where with a finite number
+  bool top_left = false;
+  int conditions = 0;
+  Value y;
+
+  explicit Written(uint64_t seed) : draw{seed * 7919 + 1} { build(); }
+
+  void note(const std::string& what) { text += what + " "; }
+  Value number(double x, Value like) { return full_like(like, x); }
+  Value input(Shape shape) {
+    Value v = c.input(fill({DType::F32, std::move(shape)}, 40 + draw.below(50)));
+    wrt.push_back(v);
+    return v;
+  }
+
+  void build() {
+    layout = static_cast<Layout>(draw.below(static_cast<int64_t>(Layout::kCount)));
+    note(fmt::format("layout {}", static_cast<int>(layout)));
+    queries = 3 + draw.below(3);
+    keys = layout == Layout::Packed || draw.coin() ? queries : 2 + draw.below(6);
+    if (layout == Layout::Grouped || layout == Layout::GroupedRows || draw.coin())
+      kv_heads = draw.coin() ? 2 : 1;
+    if (layout == Layout::Packed) value_width = width;
+    auto [q, k, v] = operands();
+    scale_operands(q, k);
+    Value scores = product(q, k);
+    scores = scaled(scores);
+    scores = softcapped(scores);
+    int64_t extras = draw.below(4);
+    for (int64_t i = 0; i < extras; ++i) scores = masked(scores);
+    Value p = softmax_of(scores);
+    if (draw.below(4) == 0) p = dropped(p);
+    y = weighted(p, v);
+    c.output(y);
+  }
+
+  struct Qkv {
+    Value q, k, v;
+  };
+  // q [B,H,Sq,D] and so on, or as the layout has it.
+  Qkv operands() {
+    bool rows = layout == Layout::Rows || layout == Layout::Einsum;
+    auto one = [&](int64_t h, int64_t s, int64_t d) {
+      return input(rows ? Shape{batch, s, h, d} : Shape{batch, h, s, d});
+    };
+    if (layout == Layout::Packed) {
+      kv_heads = heads;
+      Value x = input({batch, queries, 3 * heads * width});
+      auto part = [&](int64_t i) {
+        Value s = slice_axis(x, -1, i * heads * width, (i + 1) * heads * width);
+        return permute(reshape(s, {batch, queries, heads, width}), {0, 2, 1, 3});
+      };
+      return {part(0), part(1), part(2)};
+    }
+    Value q = one(heads, queries, width), k = one(kv_heads, keys, width),
+          v = one(kv_heads, keys, value_width);
+    bool grouped = layout == Layout::Grouped || layout == Layout::GroupedRows;
+    if (kv_heads < heads && !grouped) {
+      bool by_op = draw.coin();
+      note("repeated keys");
+      k = repeated(k, rows ? 2 : 1, by_op);
+      v = repeated(v, rows ? 2 : 1, by_op);
+    }
+    if (layout == Layout::Rows) {
+      q = permute(q, {0, 2, 1, 3});
+      k = permute(k, {0, 2, 1, 3});
+      v = permute(v, {0, 2, 1, 3});
+    }
+    return {q, k, v};
+  }
+  Value repeated(Value x, int64_t axis, bool by_op) {
+    int64_t times = heads / kv_heads;
+    if (by_op) return repeat(x, times, axis);
+    Shape wide = x.shape();
+    wide.insert(wide.begin() + axis + 1, times);
+    Shape thin = wide;
+    thin[static_cast<size_t>(axis) + 1] = 1;
+    Shape joined = x.shape();
+    joined[static_cast<size_t>(axis)] = heads;
+    return reshape(broadcast_to(reshape(x, thin), wide), joined);
+  }
+
+  void scale_operands(Value& q, Value& k) {
+    if (draw.below(3) == 0) {
+      note("scaled q");
+      q = draw.coin() ? q * 0.7 : q / 1.5;
+    }
+    if (draw.below(4) == 0) {
+      note("scaled k");
+      k = mul(0.9, k);
+    }
+  }
+
+  Value product(Value q, Value k) {
+    int64_t group = heads / kv_heads;
+    switch (layout) {
+      case Layout::Einsum:
+        return einsum("bqhd,bkhd->bhqk", {q, k});
+      case Layout::Merged:
+        return matmul(reshape(q, {batch * heads, queries, width}),
+                      transpose(reshape(k, {batch * heads, keys, width})));
+      case Layout::Grouped:
+        return matmul(reshape(q, {batch, kv_heads, group, queries, width}),
+                      broadcast_to(reshape(k, {batch, kv_heads, 1, keys, width}),
+                                   {batch, kv_heads, group, keys, width}),
+                      false, true);
+      case Layout::GroupedRows: {
+        Value s = matmul(reshape(q, {batch, kv_heads, group * queries, width}), k, false, true);
+        return reshape(s, {batch, heads, queries, keys});
+      }
+      default:
+        return draw.coin() ? matmul(q, k, false, true) : matmul(q, permute(k, {0, 1, 3, 2}));
+    }
+  }
+  Value scaled(Value s) {
+    switch (draw.below(3)) {
+      case 0:
+        return s * 0.5;
+      case 1:
+        return s / 2.0;
+      default:
+        return s;
+    }
+  }
+  Value softcapped(Value s) {
+    if (draw.below(4) != 0) return s;
+    note("softcap");
+    return tanh(s / 1.5) * 1.5;
+  }
+
+  // iota over queries or keys, of the scores' shape or one that broadcasts to it.
+  Value places(Value s, bool of_keys, DType type) {
+    if (draw.coin()) return iota(c.graph, {type, s.shape()}, s.rank() - (of_keys ? 1 : 2));
+    int64_t n = of_keys ? keys : queries;
+    Value i = iota(c.graph, {type, {n}}, 0);
+    return broadcast_to(of_keys ? i : reshape(i, {n, 1}), {queries, keys});
+  }
+  // A bool: which keys are seen.
+  Value condition(Value s) {
+    int64_t own = keys - queries;
+    switch (draw.below(6)) {
+      case 0:
+        note("causal");
+        if (keys < queries) empty_rows = true;
+        return le(places(s, true, DType::I32),
+                  places(s, false, DType::I32) + static_cast<double>(own));
+      case 1:
+        note("from the top left");
+        top_left = true;
+        return logical_not(gt(places(s, true, DType::I64) - places(s, false, DType::I64), 0));
+      case 2: {
+        note("window");
+        if (keys < queries) empty_rows = true;
+        Value far =
+            places(s, false, DType::I32) - places(s, true, DType::I32) + static_cast<double>(own);
+        return draw.coin() ? lt(abs(far), 2) : logical_and(ge(far, 0), lt(far, 2));
+      }
+      case 3: {
+        note("triangle");
+        if (keys < queries) empty_rows = true;
+        Value ones = full(c.graph, {DType::F32, {queries, keys}}, 1);
+        return draw.coin() ? ne(tril(ones, own), 0) : logical_not(gt(triu(ones, own + 1), 0.5));
+      }
+      default: {
+        note("mask");
+        empty_rows = true;
+        static const Shape kShapes[] = {{1}, {1, 1}, {1, 1, 1}, {1, 1, 1, 1}};
+        Shape shape = kShapes[draw.below(s.rank() == 4 ? 4 : 2)];
+        const Shape whole = s.shape();
+        for (size_t i = 0; i < shape.size(); ++i)
+          if (draw.coin()) shape[i] = whole[whole.size() - shape.size() + i];
+        std::vector<bool> cells;
+        for (int64_t i = 0; i < num_elements(shape); ++i) cells.push_back(draw.below(3) != 0);
+        Value m = c.input(Tensor::from(shape, cells));
+        return draw.coin() ? logical_and(m, m) : m;
+      }
+    }
+  }
+  Value masked(Value s) {
+    switch (draw.below(5)) {
+      case 0: {
+        note("bias");
+        Shape shape(s.shape().end() - 2, s.shape().end());
+        if (draw.coin()) shape.insert(shape.begin(), s.dim(-3));
+        if (draw.coin()) shape.back() = 1;
+        return draw.coin() ? s + input(shape) : s - input(shape);
+      }
+      case 1: {
+        if (s.rank() != 4) return s;
+        note("slopes");
+        Value far = cast(places(s, true, DType::I32) - places(s, false, DType::I32), DType::F32);
+        if (draw.coin()) far = abs(far - static_cast<double>(keys - queries));
+        Value slopes = reshape(input({heads}), {heads, 1, 1});
+        return draw.coin() ? s - slopes * far : far * neg(slopes) + s;
+      }
+      default:
+        break;
+    }
+    bool finite = draw.coin();
+    double out = finite ? -1e9 : -kInf;
+    Value sees = condition(s);
+    // All others have the query's own place in common.
+    if (++conditions > 1 && top_left) empty_rows = true;
+    if (draw.coin()) {
+      note(finite ? "softly" : "firmly");
+      softly = softly || finite;
+      return draw.coin() ? where(sees, s, number(out, s))
+                         : where(logical_not(sees), number(out, s), s);
+    }
+    note(finite ? "added softly" : "added");
+    if (finite && draw.coin()) return s + (cast(sees, DType::F32) - 1.0) * 1e9;
+    return s + where(sees, full(c.graph, {DType::F32, sees.shape()}, 0.0),
+                     full(c.graph, {DType::F32, sees.shape()}, out));
+  }
+
+  Value softmax_of(Value s) {
+    if (empty_rows || draw.coin()) return softmax(s, -1);
+    note("by hand");
+    Value e = exp(s - stop_gradient(max(s, {-1}, true)));
+    if (draw.coin()) return e / sum(e, {-1}, true);
+    Shape row = s.shape();
+    row.back() = 1;
+    return e * reciprocal(reshape(sum(e, {-1}), row));
+  }
+  Value dropped(Value p) {
+    note("dropout");
+    Value seed = c.input(Tensor::from(Shape{2}, std::vector<uint32_t>{7, 1}));
+    Value step = c.input(Tensor::from(Shape{}, std::vector<uint32_t>{3}));
+    Value offset = c.input(Tensor::from(Shape{}, std::vector<int64_t>{0}));
+    return dropout(p, seed, step, offset, 0.4);
+  }
+  Value weighted(Value p, Value v) {
+    int64_t group = heads / kv_heads;
+    switch (layout) {
+      case Layout::Einsum:
+        return einsum("bhqk,bkhd->bqhd", {p, v});
+      case Layout::Merged:
+        return matmul(p, reshape(v, {batch * heads, keys, value_width}));
+      case Layout::Grouped:
+        return matmul(p, broadcast_to(reshape(v, {batch, kv_heads, 1, keys, value_width}),
+                                      {batch, kv_heads, group, keys, value_width}));
+      case Layout::GroupedRows:
+        return matmul(reshape(p, {batch, kv_heads, group * queries, keys}), v);
+      default:
+        return matmul(p, v);
+    }
+  }
+};
+
+// What became of the forms.
+struct Found {
+  size_t ops = 0, causal = 0, window = 0, softcap = 0, dropout = 0, grouped = 0;
+  size_t mask = 0, bias = 0, slopes = 0;
+  void add(const Graph& graph) {
+    for (const Op& op : graph) {
+      if (!op.is("attention")) continue;
+      const auto& a = op.attrs<AttentionAttrs>();
+      ++ops;
+      causal += a.causal;
+      window += a.window > 0;
+      softcap += a.softcap > 0;
+      dropout += a.p > 0;
+      grouped += op.operand(1).dim(1) < op.operand(0).dim(1);
+      mask += bool(op.operand(3));
+      bias += bool(op.operand(4));
+      slopes += bool(op.operand(10));
+    }
+  }
+};
+
+// The outputs of the graph after these passes, and its gradients, in f64.
+std::vector<Tensor> results(const Written& w, std::string_view passes, Found& found) {
+  std::unique_ptr<Module> module = w.c.module.clone();
+  Graph& graph = *module->find("g");
+  PassManager manager;
+  manager.run(*module, parse_pipeline(passes));
+  found.add(graph);
+  Value y = graph.outputs()[0].value;
+  std::vector<Value> wrt;
+  for (Value v : w.wrt) wrt.push_back(graph.inputs()[static_cast<size_t>(v.index())]);
+  Value weights = cast(iota(graph, {DType::I32, {y.type().elements()}}, 0), DType::F32);
+  Value loss = sum(y * reshape(sin(weights), y.shape()));
+  for (Value g : gradients(graph, loss, wrt)) graph.add_output("", g);
+  return Reference({.f64 = true}).run(graph, w.c.inputs);
+}
+
+}  // namespace
+
+TEST_CASE("fuse-attention: what it makes of attention written out says the same") {
+  Found none, found;
+  size_t declined = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    Written w(seed);
+    CAPTURE(seed);
+    CAPTURE(w.text);
+    size_t before = found.ops;
+    auto right = results(w, "canonicalize", none);
+    auto given = results(w, "canonicalize,fuse-attention,canonicalize,dce", found);
+    // Rows that a finite number masks whole are the mean of v, which is no attention.
+    bool may_decline = w.softly && w.empty_rows;
+    if (!may_decline) CHECK(found.ops == before + 1);
+    declined += found.ops == before;
+    REQUIRE(given.size() == right.size());
+    for (size_t i = 0; i < right.size(); ++i) {
+      CAPTURE(i);
+      // A score of -1e9 has few digits left.
+      double far = w.empty_rows ? 1e-5 : 1e-9;
+      check_near(given[i], right[i].to_doubles(), far, far);
+    }
+  }
+  CHECK(none.ops == 0);
+  CHECK(declined > 5);
+  for (size_t n : {found.causal, found.window, found.softcap, found.dropout, found.grouped,
+                   found.mask, found.bias, found.slopes})
+    CHECK(n > 10);
+}
+
+}  // namespace sinter::test
