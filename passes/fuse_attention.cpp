@@ -8,6 +8,7 @@
 
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/ops.h>
+#include <sinter/ir/text.h>
 #include <sinter/passes/pass.h>
 
 #include <algorithm>
@@ -211,7 +212,7 @@ void fuse_all(Graph& graph, bool required, PassContext& context) {
       SourceLocation loc = op->loc();
       std::string why;
       if (auto pattern = find_attention(*op, dead, why)) {
-        Fusion(*pattern).run();
+        context.remark(loc, fmt::format("fused: {}", print(Fusion(*pattern).run())));
         next = graph.front();  // what was here is gone
       } else {
         std::string text = fmt::format("attention is not fused: {}", why);

@@ -52,6 +52,9 @@ void add_flags(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16"}));
   training("--recompute", o.recompute,
            "none; block or sqrt: less memory, more work; or bytes of activations to keep");
+  training("--attention", o.attention,
+           "auto; composed: products and a softmax; flash: an error where that is all there is")
+      ->check(CLI::IsMember({"auto", "composed", "flash"}));
   training("--memory", o.memory, "bytes that the run may take of the device; 0: what is free")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--plan-memory", o.plan_memory,
@@ -73,33 +76,19 @@ void add_flags(CLI::App& app, Options& o) {
       ->check(CLI::NonNegativeNumber);
 }
 
-// Flags of which some values, or none, work yet.
+// Flags that do not work yet.
 struct Later {
-  std::string attention = "auto";
   std::vector<std::string> none[std::size(kNotYet)];
 };
 
 void add_later(CLI::App& app, Later& later) {
-  app.add_option("--attention", later.attention, "auto or composed")->group("Training");
   for (size_t i = 0; i < std::size(kNotYet); ++i)
     app.add_option(kNotYet[i], later.none[i], "not yet")->group("")->expected(0, -1);
 }
 
-void refuse_later(const CLI::App& app, const Later& later) {
-  auto one_of = [](const std::string& value, std::initializer_list<const char*> known) {
-    return std::find(known.begin(), known.end(), value) != known.end();
-  };
-  auto check = [&](const char* flag, const std::string& value,
-                   std::initializer_list<const char*> works,
-                   std::initializer_list<const char*> planned) {
-    if (one_of(value, works)) return;
-    if (planned.size() == 0 || one_of(value, planned))
-      throw Error(fmt::format("{}: not yet", flag));
-    throw Error(fmt::format("{}: unknown value '{}'", flag, value));
-  };
+void refuse_later(const CLI::App& app) {
   for (const char* flag : kNotYet)
     if (app.count(flag) > 0) throw Error(fmt::format("{}: not yet", flag));
-  check("--attention", later.attention, {"auto", "composed"}, {"flash"});
 }
 
 void check_names(const Options& o) {
@@ -153,7 +142,7 @@ bool parse_options(int argc, const char* const* argv, Options& options) {
   } catch (const CLI::ParseError& e) {
     throw Error(e.what());
   }
-  refuse_later(app, later);
+  refuse_later(app);
   check_names(options);
   return true;
 }
@@ -181,6 +170,7 @@ void apply(const Options& o, Plan& plan) {
   set(m.dropout, o.dropout);
   set(c.recompute, o.recompute);
   set(c.dtype, o.dtype);
+  set(c.attention, o.attention);
   set(c.weight_decay, o.weight_decay);
   set(c.seed, o.seed);
   set(c.batch, o.batch);

@@ -14,7 +14,7 @@ struct Options {
   std::optional<double> lr, dropout;
   std::optional<int64_t> accumulate, decay_steps;
   std::optional<double> clip, weight_decay;
-  std::optional<std::string> schedule, recompute, dtype;
+  std::optional<std::string> schedule, recompute, dtype, attention;
   std::optional<uint64_t> seed;
 
   std::string data, device = "auto", out;

@@ -1,4 +1,5 @@
 #include <sinter/frontends/train/memory.h>
+#include <sinter/runtime/attention.h>
 #include <sinter/runtime/memory.h>
 
 namespace sinter::train {
@@ -7,6 +8,7 @@ int64_t planned_bytes(const TrainConfig& config, const std::string& target) {
   CompileOptions options;
   options.device = DeviceKind::Interpreter;
   options.target = target;
+  choose_attention(options, *parse_attention(config.attention));
   return planned_memory(build_gpt(config)->module(), options).total();
 }
 

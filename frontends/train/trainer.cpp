@@ -4,6 +4,7 @@
 #include <sinter/ir/philox.h>
 #include <sinter/passes/accumulate.h>
 #include <sinter/passes/optimizer.h>
+#include <sinter/runtime/attention.h>
 
 #include <algorithm>
 #include <charconv>
@@ -51,6 +52,11 @@ nn::GptConfig with_segments(const TrainConfig& c) {
   if (c.recompute == "block") model.recompute_group = 1;
   if (c.recompute == "sqrt") model.recompute_group = recompute_group(model.layers);
   return model;
+}
+
+CompileOptions with_attention(CompileOptions options, const std::string& choice) {
+  choose_attention(options, *parse_attention(choice));
+  return options;
 }
 
 // Rows `part * rows` and on.
@@ -113,6 +119,8 @@ void TrainConfig::check() const {
                             accumulate));
   if (dtype != "f32" && dtype != "tf32" && dtype != "bf16" && dtype != "f16")
     throw Error(fmt::format("dtype must be f32, tf32, bf16 or f16, not '{}'", dtype));
+  if (!parse_attention(attention))
+    throw Error(fmt::format("attention must be auto, composed or flash, not '{}'", attention));
   if (!(clip >= 0)) throw Error(fmt::format("clip must not be {}", clip));
   if (recompute != "none" && recompute != "block" && recompute != "sqrt" && !budget_of(recompute))
     throw Error(fmt::format("recompute must be none, block, sqrt or a number of bytes, not '{}'",
@@ -168,7 +176,9 @@ std::unique_ptr<Model> build_gpt(const TrainConfig& c) {
 }
 
 GptTrainer::GptTrainer(const TrainConfig& config, const CompileOptions& options)
-    : config_(config), model_(build_gpt(config)), program_(*model_, options) {}
+    : config_(config),
+      model_(build_gpt(config)),
+      program_(*model_, with_attention(options, config.attention)) {}
 
 GptTrainer::StepResult GptTrainer::step(const data::Batch& batch, int64_t step, double lr) {
   Bindings rate{{"lr", Tensor::scalar(static_cast<float>(lr))}};

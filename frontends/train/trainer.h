@@ -26,6 +26,9 @@ struct TrainConfig {
   // sqrt(layers) blocks at a time; or the bytes of activations to keep.
   std::string recompute = "none";
 
+  // auto, composed or flash; see runtime/attention.h.
+  std::string attention = "auto";
+
   // Throws Error where sizes do not fit together.
   void check() const;
   int64_t rows() const { return batch / accumulate; }  // sequences at once

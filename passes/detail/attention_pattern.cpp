@@ -412,8 +412,8 @@ class Reader {
     DType type = out_.product->result().dtype();
     for (Value v : {op.operand(0), op.operand(1), out_.product->operand(1)})
       if (!can_be(v, type))
-        return fail(fmt::format("a {} operand would have to be rounded to the result's {}",
-                                to_string(v.dtype()), to_string(type)));
+        return fail(fmt::format("one of q, k and v is {}, the result {}", to_string(v.dtype()),
+                                to_string(type)));
     return check_sizes(op, "scores") && check_sizes(*out_.product, "product with v");
   }
   static bool can_be(Value v, DType type) {
