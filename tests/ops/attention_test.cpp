@@ -290,4 +290,56 @@ TEST_CASE("AT-08 what masked rows hold has no effect, forward or backward") {
   });
 }
 
+TEST_CASE("AT-05 head sizes that fit no tile, in one graph") {
+  Case c;
+  std::vector<Value> first, second;
+  for (int64_t d : {1, 5, 40, 72, 80, 104, 192}) {
+    auto four = [](int64_t n) { return TensorType{DType::F32, {1, 1, 4, n}}; };
+    Value q = c.input(fill(four(d), 31)), k = c.input(fill(four(d), 32));
+    Value v = c.input(fill(four(3), 33)), g = c.input(fill(four(3), 34));
+    auto results = [&](Value y, std::vector<Value>& out) {
+      out.push_back(y);
+      for (Value x : gradients(c.graph, sum(y * g), std::vector{q, k, v})) out.push_back(x);
+    };
+    results(attention(q, k, v), first);
+    Value scores = matmul(q, k, false, true) / std::sqrt(static_cast<double>(d));
+    results(matmul(softmax(scores), v), second);
+  }
+  for (Value v : first) c.output(v);
+  for (Value v : second) c.output(v);
+  c.run([&](auto results) {
+    for (size_t i = 0; i < first.size(); ++i) {
+      CAPTURE(i);
+      check_near(results[i], results[first.size() + i].to_doubles(), 2e-5, 2e-6);
+    }
+  });
+}
+
+TEST_CASE("AT-08 garbage behind the keys that count, past a tile of 128") {
+  Case c;
+  const int64_t keys = 131, counted = 129;
+  auto rows = [](int64_t n) { return TensorType{DType::F32, {1, 1, n, 4}}; };
+  Value q = c.input(fill(rows(3), 31));
+  Value k = c.input(fill(rows(counted), 32)), v = c.input(fill(rows(counted), 33));
+  auto with_garbage = [&](uint64_t seed) {
+    Doubles values = fill(rows(counted), static_cast<int64_t>(seed)).to_doubles();
+    for (double x : {kNaN, kInf, -kInf, kNaN, kNaN, kNaN, kInf, kInf}) values.push_back(x);
+    return c.input({1, 1, keys, 4}, values);
+  };
+  Value long_k = with_garbage(32), long_v = with_garbage(33);
+  c.output_with_gradients(attention(q, k, v), {}, {q, k, v});
+  AttentionOperands in{.q = q, .k = long_k, .v = long_v};
+  in.kv_length = c.integers({1}, {static_cast<int32_t>(counted)});
+  c.output_with_gradients(attention(in).y, {}, {q, long_k, long_v});
+  c.run([&](auto results) {
+    for (size_t i : {0, 1}) check_near(results[4 + i], results[i].to_doubles());
+    for (size_t i : {2, 3}) {
+      Doubles right = results[i].to_doubles();
+      right.resize(right.size() + 8, 0.0);
+      check_near(results[4 + i], right);
+      for (int64_t k0 = counted * 4; k0 < keys * 4; ++k0) CHECK(results[4 + i].at(k0) == 0);
+    }
+  });
+}
+
 }  // namespace sinter::test

@@ -197,9 +197,9 @@ struct Written {
       default: {
         note("mask");
         empty_rows = true;
-        static const Shape kShapes[] = {{1}, {1, 1}, {1, 1, 1}, {1, 1, 1, 1}};
-        Shape shape = kShapes[draw.below(s.rank() == 4 ? 4 : 2)];
-        const Shape whole = s.shape();
+        auto axes = static_cast<size_t>(1 + draw.below(s.rank() == 4 ? 4 : 2));
+        Shape shape(axes, 1);
+        const Shape& whole = s.shape();
         for (size_t i = 0; i < shape.size(); ++i)
           if (draw.coin()) shape[i] = whole[whole.size() - shape.size() + i];
         std::vector<bool> cells;
