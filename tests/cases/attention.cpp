@@ -47,7 +47,7 @@ TEST_CASE("AT-10 gradients are the same bits in every run") {
   for (size_t i = 0; i < wrt.size(); ++i) graph.add_output("d_" + wrt[i].name(), found[i]);
 
   std::vector<int32_t> rows;
-  for (int32_t i = 0; i < kLength; ++i) rows.push_back(i * i % kRows);
+  for (int64_t i = 0; i < kLength; ++i) rows.push_back(static_cast<int32_t>(i * i % kRows));
   Bindings in{{"q", waves(q.shape(), 0.37)},      {"k", waves(k.shape(), 0.73)},
               {"v", waves(v.shape(), 1.31)},      {"dy", waves(dy.shape(), 0.11)},
               {"table", waves(table.shape(), 2)}, {"ids", Tensor::from<int32_t>({kLength}, rows)}};
