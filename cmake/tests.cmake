@@ -48,6 +48,9 @@ function(sinter_doctest folder)
   if(folder MATCHES "^(fuzz|gpu)$")
     target_link_libraries(${target} PRIVATE sinter_fuzz)
   endif()
+  if(folder STREQUAL "gpu")
+    target_link_libraries(${target} PRIVATE sinter_emulator)
+  endif()
   set(label ${folder})
   if(folder STREQUAL "templates")
     set(label codegen)
@@ -164,7 +167,7 @@ function(sinter_tests)
   # Runs kernel templates on the host.
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/emulator/*.cpp)
   add_library(sinter_emulator STATIC ${sources})
-  target_link_libraries(sinter_emulator PUBLIC sinter::codegen sinter_test_support Threads::Threads
+  target_link_libraries(sinter_emulator PUBLIC sinter::runtime sinter_test_support Threads::Threads
     PRIVATE sinter_options)
   target_compile_options(sinter_emulator PRIVATE -O2 -Wno-unknown-pragmas)
 

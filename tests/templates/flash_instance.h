@@ -55,17 +55,15 @@ FLASH_PREAMBLE(BackwardQ);
 
 namespace {
 const sinter::test::FlashKernels FLASH_NAME{
-    sinter::DType::FLASH_DTYPE,
-    sinter::DType::F32,
-    FLASH_HEAD,
-    FLASH_VALUE,
-    FLASH_OPTIONS,
-    {device::FLASH_NAME::forward::flash_forward, device::FLASH_NAME::forward::kTiles, false},
-    {device::FLASH_NAME::delta::flash_delta, device::FLASH_NAME::delta::kTiles, false},
-    {device::FLASH_NAME::backward_kv::flash_backward_kv, device::FLASH_NAME::backward_kv::kTiles,
-     true},
-    {device::FLASH_NAME::backward_q::flash_backward_q, device::FLASH_NAME::backward_q::kTiles,
-     false}};
+    {sinter::DType::FLASH_DTYPE, FLASH_HEAD, FLASH_VALUE, FLASH_OPTIONS},
+    {sinter::FlashKernel::Forward, device::FLASH_NAME::forward::flash_forward,
+     device::FLASH_NAME::forward::kTiles},
+    {sinter::FlashKernel::Delta, device::FLASH_NAME::delta::flash_delta,
+     device::FLASH_NAME::delta::kTiles},
+    {sinter::FlashKernel::BackwardKv, device::FLASH_NAME::backward_kv::flash_backward_kv,
+     device::FLASH_NAME::backward_kv::kTiles},
+    {sinter::FlashKernel::BackwardQ, device::FLASH_NAME::backward_q::flash_backward_q,
+     device::FLASH_NAME::backward_q::kTiles}};
 }
 
 #undef FLASH_PREAMBLE

@@ -1,7 +1,7 @@
 // The portable attention kernels: every option by itself, and several together.
 
 #include <doctest/doctest.h>
-#include <sinter/tests/templates/flash_case.h>
+#include <sinter/tests/emulator/flash_case.h>
 
 using namespace sinter;
 using namespace sinter::test;

@@ -1,7 +1,7 @@
 // The plain attention kernels: element types, head sizes and options.
 
 #include <doctest/doctest.h>
-#include <sinter/tests/templates/flash_case.h>
+#include <sinter/tests/emulator/flash_case.h>
 
 using namespace sinter;
 using namespace sinter::test;

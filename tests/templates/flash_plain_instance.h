@@ -42,15 +42,15 @@ FLASH_PREAMBLE(PlainForward);
 
 namespace {
 const sinter::test::FlashKernels FLASH_NAME{
-    sinter::DType::FLASH_DTYPE,
-    sinter::DType::F32,
-    FLASH_HEAD,
-    FLASH_VALUE,
-    FLASH_OPTIONS,
-    {device::FLASH_NAME::plain::flash_plain_forward, device::FLASH_NAME::plain::kTiles, false},
-    {device::FLASH_NAME::delta::flash_delta, device::FLASH_NAME::delta::kTiles, false},
-    {device::FLASH_NAME::plain::flash_plain_backward_kv, device::FLASH_NAME::plain::kTiles, true},
-    {device::FLASH_NAME::plain::flash_plain_backward_q, device::FLASH_NAME::plain::kTiles, false}};
+    {sinter::DType::FLASH_DTYPE, FLASH_HEAD, FLASH_VALUE, FLASH_OPTIONS},
+    {sinter::FlashKernel::PlainForward, device::FLASH_NAME::plain::flash_plain_forward,
+     device::FLASH_NAME::plain::kTiles},
+    {sinter::FlashKernel::Delta, device::FLASH_NAME::delta::flash_delta,
+     device::FLASH_NAME::delta::kTiles},
+    {sinter::FlashKernel::PlainBackwardKv, device::FLASH_NAME::plain::flash_plain_backward_kv,
+     device::FLASH_NAME::plain::kTiles},
+    {sinter::FlashKernel::PlainBackwardQ, device::FLASH_NAME::plain::flash_plain_backward_q,
+     device::FLASH_NAME::plain::kTiles}};
 }
 
 #undef FLASH_PREAMBLE

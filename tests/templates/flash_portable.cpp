@@ -1,7 +1,7 @@
 // The portable attention kernels: lengths around tiles, head sizes, grouped heads.
 
 #include <doctest/doctest.h>
-#include <sinter/tests/templates/flash_case.h>
+#include <sinter/tests/emulator/flash_case.h>
 
 using namespace sinter;
 using namespace sinter::test;
@@ -35,6 +35,8 @@ TEST_CASE("flash: more keys than queries, and more queries than keys") {
   check_flash(full_64, {1, 1, 1, 257, 31});
   check_flash(causal_64, {1, 1, 1, 65, 130});
   check_flash(causal_64, {1, 1, 1, 130, 65});
+  check_flash(full_64, {1, 2, 1, 5, 0});
+  check_flash(full_64, {1, 2, 1, 0, 5});
 }
 
 TEST_CASE("flash: batches, odd heads, shared keys") {

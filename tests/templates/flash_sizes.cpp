@@ -2,7 +2,7 @@
 // memory.
 
 #include <doctest/doctest.h>
-#include <sinter/tests/templates/flash_case.h>
+#include <sinter/tests/emulator/flash_case.h>
 
 using namespace sinter;
 using namespace sinter::test;

@@ -1,12 +1,13 @@
 #pragma once
-// Attention kernels on the emulator against an f64 reference and the composed path.
+// Attention kernels, on the emulator or a device, against an f64 reference and the composed path.
 
 #include <sinter/codegen/flash_tiles.h>
 #include <sinter/ir/type.h>
 #include <sinter/tests/emulator/ptx.h>
 
 #include <cstdint>
-#include <string>
+#include <functional>
+#include <vector>
 
 namespace device {
 #include <sinter/codegen/templates/flash_params.cuh>
@@ -27,17 +28,20 @@ enum FlashOption : unsigned {
   kOptDropout = 256,
 };
 
-struct FlashEntry {
-  void (*run)(device::FlashParams) = nullptr;
-  FlashTiles tiles;
-  bool by_keys = false;  // a block has keys, not queries
-};
-
-struct FlashKernels {
+struct FlashSetup {
   DType element = DType::BF16;
-  DType bias = DType::F32;
   int head_dim = 0, value_dim = 0;
   unsigned options = 0;
+};
+
+// One kernel, compiled for the emulator.
+struct FlashEntry {
+  FlashKernel kernel = FlashKernel::Forward;
+  void (*run)(device::FlashParams) = nullptr;
+  FlashTiles tiles;
+};
+struct FlashKernels {
+  FlashSetup setup;
   FlashEntry forward, delta, backward_kv, backward_q;
 };
 
@@ -54,9 +58,17 @@ struct FlashValues {
   emulator::Order order = emulator::Order::Forward;
 };
 
-// Runs the kernels and checks y, lse and the gradients: f32 to 1e-5, f64 to 1e-12, 16 bits to 1.5
-// times the error of the composed path in the same type. Rows that take no part hold NaN.
-// Inputs lie in one packed projection, gradients in one packed gradient.
+// Runs the forward kernel, delta and the backward kernels, in this order. `memory`: all that the
+// pointers of the parameters point into.
+using FlashRunner = std::function<void(const device::FlashParams& params,
+                                       const std::vector<emulator::GlobalRange>& memory)>;
+
+// Has the kernels run and checks y, lse and the gradients against f64: f32 to 1e-5, f64 to 1e-12,
+// 16 bits to 1.5 times the error of the composed path in the same type. Rows that take no part hold
+// NaN. Inputs lie in one packed projection, gradients in one packed gradient.
+void check_flash(const FlashSetup& setup, const FlashShape& shape, const FlashValues& values,
+                 const FlashRunner& runner);
+// On the emulator.
 void check_flash(const FlashKernels& kernels, const FlashShape& shape,
                  const FlashValues& values = {});
 

@@ -1,6 +1,7 @@
-#include <sinter/tests/templates/flash_case.h>
+#include <sinter/tests/emulator/flash_case.h>
 
 #include <doctest/doctest.h>
+#include <sinter/codegen/flash_source.h>
 #include <sinter/ir/ops/attention.h>
 #include <sinter/ir/philox.h>
 #include <sinter/runtime/reference.h>
@@ -60,7 +61,7 @@ struct FlashCase : FlashShape, FlashValues {};
 
 // Everything about a case, in f64, and what the kernels' answers are held against.
 struct Problem {
-  const FlashKernels& kernels;
+  const FlashSetup& kernels;
   const FlashCase& c;
   Dense q, k, v, dy, dlse;
   std::vector<uint8_t> mask;  // [batch, 1, queries, keys]
@@ -106,13 +107,13 @@ struct Problem {
     return sum;
   }
 
-  Problem(const FlashKernels& kernels_, const FlashCase& c_);
+  Problem(const FlashSetup& kernels_, const FlashCase& c_);
   void solve();
   // The op's results in the element type: what the errors are compared with.
   std::vector<std::vector<double>> composed() const;
 };
 
-Problem::Problem(const FlashKernels& k_, const FlashCase& c_) : kernels(k_), c(c_) {
+Problem::Problem(const FlashSetup& k_, const FlashCase& c_) : kernels(k_), c(c_) {
   Numbers numbers;
   auto random = [&](int heads, int rows, int width, double size) {
     Dense x(c.batch, heads, rows, width);
@@ -358,7 +359,8 @@ struct Buffer {
 
 }  // namespace
 
-void check_flash(const FlashKernels& kernels, const FlashShape& shape, const FlashValues& values) {
+void check_flash(const FlashSetup& kernels, const FlashShape& shape, const FlashValues& values,
+                 const FlashRunner& runner) {
   const FlashCase c{shape, values};
   CAPTURE(kernels.head_dim);
   CAPTURE(kernels.value_dim);
@@ -440,18 +442,25 @@ void check_flash(const FlashKernels& kernels, const FlashShape& shape, const Fla
   params.threshold = dropout_threshold(c.p);
   params.keep_scale = c.p < 1 ? 1 / (1 - c.p) : 0;
 
-  auto run = [&](const FlashEntry& entry) {
-    const FlashTiles& t = entry.tiles;
-    const int rows_of_heads = entry.by_keys ? (c.keys + t.tile_n - 1) / t.tile_n * c.kv_heads
-                                            : (c.queries + t.tile_m - 1) / t.tile_m * c.heads;
-    emulator::Launch launch;
-    launch.grid = static_cast<unsigned>(rows_of_heads * c.batch * t.grid_factor);
-    launch.block = static_cast<unsigned>(t.threads());
-    launch.shared_bytes = t.shared_bytes;
-    launch.order = c.order;
-    launch.global = {packed.range(), dy.range(), y.range(), lse.range(), delta.range()};
-    emulator::launch(launch, [&] { entry.run(params); });
+  auto range = [](const auto& list) {
+    return emulator::GlobalRange{list.data(), list.size() * sizeof list[0]};
   };
+  runner(params, {packed.range(),
+                  gradient.range(),
+                  y.range(),
+                  dy.range(),
+                  lse.range(),
+                  dlse.range(),
+                  delta.range(),
+                  range(problem.mask),
+                  range(problem.bias),
+                  range(problem.kv_length),
+                  range(problem.cu_lengths),
+                  range(problem.slopes),
+                  range(wide_slopes),
+                  {problem.seed, sizeof problem.seed},
+                  {&problem.step, sizeof problem.step},
+                  {&offset, sizeof offset}});
 
   std::vector<std::vector<double>> composed;
   const bool narrow = size_of(kernels.element) == 2;
@@ -465,13 +474,9 @@ void check_flash(const FlashKernels& kernels, const FlashShape& shape, const Fla
     CHECK(error <= bound);
   };
 
-  run(kernels.forward);
   check("y", 0, y.read(0, y_strides, problem.y), problem.y);
   const double lse_error = error_of(lse.read(0, lse_strides, problem.lse), problem.lse.data);
   CHECK(lse_error <= (kernels.element == DType::F64 ? 1e-12 : 1e-5));
-  run(kernels.delta);
-  run(kernels.backward_kv);
-  run(kernels.backward_q);
   check("dq", 1, gradient.read(0, q_strides, problem.dq), problem.dq);
   check("dk", 2, gradient.read(k_first, q_strides, problem.dk), problem.dk);
   check("dv", 3, gradient.read(v_first, v_strides, problem.dv), problem.dv);
@@ -479,6 +484,24 @@ void check_flash(const FlashKernels& kernels, const FlashShape& shape, const Fla
   Dense pad(c.batch, 1, static_cast<int>(rows), 8);
   const auto rest = gradient.read(static_cast<size_t>(width - 8), q_strides, pad);
   CHECK(std::all_of(rest.begin(), rest.end(), [](double x) { return std::isnan(x); }));
+}
+
+void check_flash(const FlashKernels& kernels, const FlashShape& shape, const FlashValues& values) {
+  check_flash(
+      kernels.setup, shape, values, [&](const device::FlashParams& params, const auto& memory) {
+        for (const FlashEntry& entry :
+             {kernels.forward, kernels.delta, kernels.backward_kv, kernels.backward_q}) {
+          emulator::Launch launch;
+          launch.grid = static_cast<unsigned>(flash_blocks(entry.kernel, entry.tiles, shape.batch,
+                                                           shape.heads, shape.kv_heads,
+                                                           shape.queries, shape.keys));
+          launch.block = static_cast<unsigned>(entry.tiles.threads());
+          launch.shared_bytes = entry.tiles.shared_bytes;
+          launch.order = values.order;
+          launch.global = memory;
+          emulator::launch(launch, [&] { entry.run(params); });
+        }
+      });
 }
 
 }  // namespace sinter::test

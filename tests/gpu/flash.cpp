@@ -1,0 +1,189 @@
+// The portable and the plain attention kernels on the device, against f64 and the composed path.
+
+#include <doctest/doctest.h>
+#include <sinter/codegen/flash_source.h>
+#include <sinter/runtime/cuda/driver.h>
+#include <sinter/tests/emulator/flash_case.h>
+#include <sinter/tests/gpu/support.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+using namespace sinter;
+using namespace sinter::test;
+
+#ifdef SINTER_HAVE_CUDA
+
+namespace {
+
+constexpr FlashKernel kPortable[] = {FlashKernel::Forward, FlashKernel::Delta,
+                                     FlashKernel::BackwardKv, FlashKernel::BackwardQ};
+constexpr FlashKernel kPlain[] = {FlashKernel::PlainForward, FlashKernel::Delta,
+                                  FlashKernel::PlainBackwardKv, FlashKernel::PlainBackwardQ};
+
+FlashInstance instance_of(const FlashSetup& s) {
+  auto has = [&](unsigned option) { return (s.options & option) != 0; };
+  FlashInstance i;
+  i.element = s.element;
+  i.head_dim = s.head_dim;
+  i.value_dim = s.value_dim;
+  i.causal = has(kOptCausal);
+  i.window = has(kOptWindow);
+  i.softcap = has(kOptSoftcap);
+  i.mask = has(kOptMask);
+  if (has(kOptBias)) i.bias = DType::F32;
+  i.kv_length = has(kOptKvLength);
+  i.documents = has(kOptDocuments);
+  i.slopes = has(kOptSlopes);
+  i.dropout = has(kOptDropout);
+  return i;
+}
+
+// The four kernels of a set-up, loaded.
+class Kernels {
+ public:
+  Kernels(const FlashSetup& setup, bool plain, int64_t shared_memory = 0)
+      : setup_(setup), stream_(cuda::Device::get()) {
+    cuda::Device& device = cuda::Device::get();
+    if (shared_memory == 0) shared_memory = device.info().shared_per_block;
+    for (FlashKernel kernel : plain ? kPlain : kPortable) {
+      const FlashTiles tiles =
+          flash_tiles(kernel, setup.head_dim, setup.value_dim,
+                      static_cast<int>(size_of(setup.element)), static_cast<size_t>(shared_memory));
+      REQUIRE(tiles.exists());
+      parts_.push_back(
+          {kernel, tiles, load(device, flash_source(kernel, instance_of(setup), tiles))});
+    }
+  }
+
+  void check(const FlashShape& shape, const FlashValues& values = {}) {
+    check_flash(setup_, shape, values, [&](const device::FlashParams& params, const auto& memory) {
+      run(shape, params, memory);
+    });
+  }
+
+ private:
+  struct Part {
+    FlashKernel kernel;
+    FlashTiles tiles;
+    cuda::Module module;
+  };
+
+  void run(const FlashShape& s, device::FlashParams params,
+           const std::vector<emulator::GlobalRange>& memory) {
+    std::vector<cuda::DeviceBuffer> buffers;
+    for (const emulator::GlobalRange& range : memory) {
+      buffers.emplace_back(cuda::Device::get(), std::max<size_t>(range.bytes, 16));
+      cuda::copy_to_device(stream_, buffers.back().address(), range.begin, range.bytes);
+    }
+    auto move = [&](auto& pointer) {
+      const auto* at = reinterpret_cast<const char*>(pointer);
+      for (size_t i = 0; i < memory.size() && at != nullptr; ++i) {
+        const auto* begin = static_cast<const char*>(memory[i].begin);
+        if (at < begin || at >= begin + memory[i].bytes) continue;
+        const uint64_t address = buffers[i].address() + static_cast<uint64_t>(at - begin);
+        std::memcpy(&pointer, &address, sizeof address);
+        return;
+      }
+    };
+    move(params.q);
+    move(params.k);
+    move(params.v);
+    move(params.y);
+    move(params.lse);
+    move(params.dy);
+    move(params.dlse);
+    move(params.delta);
+    move(params.dq);
+    move(params.dk);
+    move(params.dv);
+    move(params.mask);
+    move(params.bias);
+    move(params.kv_length);
+    move(params.cu_lengths);
+    move(params.slopes);
+    move(params.seed);
+    move(params.step);
+    move(params.offset);
+    for (const Part& part : parts_) {
+      cuda::LaunchShape shape;
+      shape.blocks =
+          flash_blocks(part.kernel, part.tiles, s.batch, s.heads, s.kv_heads, s.queries, s.keys);
+      shape.threads = part.tiles.threads();
+      shape.shared_bytes = static_cast<int64_t>(part.tiles.shared_bytes);
+      const cuda::Kernel kernel = part.module.kernel(std::string(flash_entry(part.kernel)));
+      kernel.allow_dynamic_shared(shape.shared_bytes);
+      cuda::KernelArguments arguments;
+      arguments.add(params);
+      if (shape.blocks != 0) kernel.launch(stream_, shape, arguments);
+    }
+    for (size_t i = 0; i < memory.size(); ++i)
+      cuda::copy_to_host(stream_, const_cast<void*>(memory[i].begin), buffers[i].address(),
+                         memory[i].bytes);
+    stream_.synchronize();
+  }
+
+  FlashSetup setup_;
+  cuda::Stream stream_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace
+
+TEST_CASE("flash on the device: lengths around tiles, batches, shared keys") {
+  SINTER_NEEDS_GPU();
+  for (int size : {64, 128}) {
+    Kernels full({DType::BF16, size, size, 0}, false);
+    Kernels causal({DType::BF16, size, size, kOptCausal}, false);
+    for (int s : {1, 63, 64, 65, 127, 128, 129, 130, 257, 1000}) {
+      full.check({1, 1, 1, s, s});
+      causal.check({1, 3, 1, s, s});
+    }
+    full.check({2, 3, 3, 33, 500});
+    causal.check({2, 6, 2, 130, 65});
+    causal.check({3, 4, 2, 65, 300}, {.dlse = true});
+  }
+}
+
+TEST_CASE("flash on the device: head sizes, also with little shared memory") {
+  SINTER_NEEDS_GPU();
+  for (int64_t shared : {int64_t{0}, int64_t{99} * 1024}) {
+    for (auto [head, value] : {std::pair{8, 16},
+                               {16, 16},
+                               {40, 24},
+                               {72, 72},
+                               {96, 128},
+                               {128, 64},
+                               {192, 128},
+                               {256, 256}}) {
+      Kernels kernels({DType::F16, head, value, kOptCausal}, false, shared);
+      kernels.check({2, 4, 2, 130, 200});
+    }
+  }
+}
+
+TEST_CASE("flash on the device: options") {
+  SINTER_NEEDS_GPU();
+  for (bool plain : {false, true}) {
+    for (unsigned options : {kOptWindow | kOptSoftcap, kOptCausal | kOptWindow | kOptSlopes,
+                             unsigned{kOptMask}, unsigned{kOptBias}, kOptCausal | kOptKvLength,
+                             kOptCausal | kOptDocuments, unsigned{kOptDropout}, 511u}) {
+      Kernels kernels({DType::BF16, 64, 64, options}, plain);
+      kernels.check({2, 4, 2, 129, 264}, {.window = 70, .softcap = 1.5, .p = 0.2});
+      kernels.check({2, 3, 3, 130, 67}, {.window = 10, .softcap = 0.8, .p = 0.5, .offset = 3});
+    }
+  }
+}
+
+TEST_CASE("flash on the device: plain in f32 and f64") {
+  SINTER_NEEDS_GPU();
+  for (DType type : {DType::F32, DType::F64}) {
+    Kernels kernels({type, 40, 72, 511}, true);
+    kernels.check({2, 4, 2, 65, 130}, {.window = 60, .softcap = 1.5, .p = 0.2, .dlse = true});
+    Kernels causal({type, 64, 64, kOptCausal}, true);
+    causal.check({1, 3, 1, 257, 257});
+  }
+}
+
+#endif
