@@ -46,7 +46,8 @@ struct Comparison {
   int ran = 0;  // settings that gave other code than one before
 };
 // The interpreter in each setting, the first of which the others are held against; those without
-// canonicalize against one another too, as that pass may change the sign of a zero.
+// canonicalize against one another too, as that pass may change the sign of a zero. A setting that
+// makes attention one op where the first did not, or the reverse, is held against the reference.
 Comparison compare_settings(const Specimen& specimen, std::span<const Setting> settings);
 
 // Specimens as one module, compiled once for `device`, each against its reference. Where that
