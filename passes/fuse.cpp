@@ -4,7 +4,8 @@
 // iteration space (iteration_space.h), no cycle arises, and nothing costly would be computed many
 // times over. Views and constants are never stored for their own sake: each group that reads
 // through one gets a copy. So does a cheap op with one large operand and consumers in several
-// groups, since reading that operand costs no more than reading the result. Afterwards groups that
+// groups, since reading that operand costs no more than reading the result; and one call of a
+// function (exp), where a group of the backward pass would have it kept. Afterwards groups that
 // stand beside each other over the same data are merged. Equal bodies become one graph.
 //
 // Switched off, every op becomes a kernel of its own.
@@ -260,6 +261,27 @@ class Fuser {
     return count <= kCheapNodes;
   }
 
+  // Whether an element is one call of a function: dearer than a memory access, but not than to be
+  // written, kept for the backward pass and read again.
+  static bool is_one_call(const Op& op) {
+    if (op.def().kind != OpKind::Pointwise || !op.def().scalar) return false;
+    std::vector<DType> types;
+    for (Value v : op.operands()) types.push_back(v.dtype());
+    int count = 0;
+    for (const ExprNode& n : op.def().scalar(types, op.raw_attrs().get()).nodes)
+      count += intrinsic(n.fn).arity > 0;
+    return count <= 1;
+  }
+  static bool is_backward(const Group& g) {
+    return std::all_of(g.ops.begin(), g.ops.end(), [](const Op* op) { return op->from().known(); });
+  }
+  // Whether groups of the forward pass and of the backward pass read the op's result.
+  static bool bridges_passes(const Op& op, const std::vector<Group*>& readers) {
+    auto backward = [](const Group* g) { return is_backward(*g); };
+    return !op.from().known() && std::any_of(readers.begin(), readers.end(), backward) &&
+           !std::all_of(readers.begin(), readers.end(), backward);
+  }
+
   // Operands as large as the result, seen through copied broadcasts.
   int large_operands(const Op& op) const {
     int count = 0;
@@ -372,7 +394,8 @@ class Fuser {
       else if (std::find(candidates.begin(), candidates.end(), g) == candidates.end())
         candidates.push_back(g);
     }
-    if (!off_ && !hard && candidates.size() > 1 && is_cheap(op) && large_operands(op) <= 1) {
+    bool repeated = is_cheap(op) || (is_one_call(op) && bridges_passes(op, candidates));
+    if (!off_ && !hard && candidates.size() > 1 && repeated && large_operands(op) <= 1) {
       copied_.insert(&op);
       bool fits = std::all_of(candidates.begin(), candidates.end(),
                               [&](Group* g) { return kernel_space(g->ops).ok(); });

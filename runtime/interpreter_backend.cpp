@@ -31,8 +31,8 @@ class InterpreterMemory final : public HostMemory {
       : HostMemory(compiled), products_(products) {}
 
  protected:
-  // NaN as a float: a kernel that reads what this run has not written shows it.
-  void prepare(unsigned char* arena, int64_t bytes) override {
+  // NaN as a float: a kernel that reads what this run has not written, or what is dead, shows it.
+  void forget(unsigned char* arena, int64_t bytes) override {
     if (bytes > 0) std::memset(arena, 0xff, static_cast<size_t>(bytes));
   }
   void run_kernel(const KernelStep& step, const LoopProgram& kernel, std::span<void* const> buffers,

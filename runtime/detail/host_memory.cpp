@@ -27,7 +27,7 @@ HostMemory::HostMemory(const CompiledModule& compiled)
 
 HostMemory::~HostMemory() = default;
 
-void HostMemory::prepare(unsigned char*, int64_t) {}
+void HostMemory::forget(unsigned char*, int64_t) {}
 
 HostMemory::Blocks& HostMemory::blocks_of(const Program& program) {
   auto found = blocks_.find(&program);
@@ -52,14 +52,19 @@ bool HostMemory::faulted() const {
 void HostMemory::launch(const Program& program) {
   Blocks& blocks = blocks_of(program);
   if (faulted()) return;
-  prepare(arena_.data(), arena_.size());
+  forget(arena_.data(), arena_.size());
   unsigned char* bases[kSpaces] = {arena_.data(), state_.data(), blocks.inputs.data(),
                                    blocks.outputs.data()};
   auto at = [&](const Place& place) -> void* {
     unsigned char* base = bases[static_cast<size_t>(place.space)];
     return base == nullptr ? nullptr : base + place.offset;
   };
+  size_t done = 0;
+  auto dead = program.dead.begin();
   for (const Step& step : program.steps) {
+    for (; dead != program.dead.end() && dead->steps <= done; ++dead)
+      forget(arena_.data() + dead->offset, dead->bytes);
+    ++done;
     if (auto* kernel = std::get_if<KernelStep>(&step)) {
       const LoopProgram& loops = compiled_.kernels[static_cast<size_t>(kernel->kernel)];
       pointers_.clear();

@@ -39,8 +39,9 @@ class HostMemory : public DeviceMemory {
   // a, b, d; c may be null.
   virtual void run_matmul(const MatmulStep& step, const void* a, const void* b, const void* c,
                           void* d) = 0;
-  // Called before a run; the interpreter makes stale values conspicuous here.
-  virtual void prepare(unsigned char* arena, int64_t bytes);
+  // Called before a run, and for each value that nobody reads any more; the interpreter makes stale
+  // values conspicuous here.
+  virtual void forget(unsigned char* arena, int64_t bytes);
 
  private:
   struct Blocks {

@@ -32,10 +32,20 @@ class ProgramBuilder {
       for (; update != plan_->updates.end() && update->after <= at; ++update)
         if (!update->in_place) copy_state(*update);
     };
-    int64_t at = 0;
+    std::vector<const PlannedValue*> ending;
+    for (const PlannedValue& p : plan_->values)
+      if (p.where == PlannedValue::Arena) ending.push_back(&p);
+    std::stable_sort(ending.begin(), ending.end(),
+                     [](auto* a, auto* b) { return a->last < b->last; });
+    auto end = ending.begin();
+    int64_t at = 0, count = 0;
+    for ([[maybe_unused]] Op& op : graph_) ++count;
     for (Op& op : graph_) {
       add_op(op);
-      copy_states(at++);
+      copy_states(at);
+      for (; end != ending.end() && (*end)->last == at && at + 1 < count; ++end)
+        program_.dead.push_back({program_.steps.size(), (*end)->offset, (*end)->bytes});
+      ++at;
     }
     for (size_t i = 0; i < program_.outputs.size(); ++i)
       if (program_.outputs[i].state < 0)

@@ -61,12 +61,19 @@ struct Port {
   Place place;     // states: State; others: Input or Output
 };
 
+// Bytes of the arena that nobody reads once so many steps are done.
+struct DeadRange {
+  size_t steps = 0;
+  int64_t offset = 0, bytes = 0;
+};
+
 struct Program {
   const Graph* graph = nullptr;
   std::vector<Step> steps;
   std::vector<Port> inputs, outputs;
   std::vector<KernelFault> faults;  // in order of execution
   int first_fault = 0;              // of them, in the session's record
+  std::vector<DeadRange> dead;      // in order
   int64_t arena_bytes = 0, input_bytes = 0, output_bytes = 0;
 
   const Port* find_input(std::string_view name) const;

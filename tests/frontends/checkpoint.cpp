@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -161,44 +162,48 @@ TEST_CASE("checkpoint: the run begun last counts, not the highest step of an ear
 }
 
 TEST_CASE("CK-01: five steps, a new trainer and five more are ten steps in bits") {
-  train::TrainConfig config = kTinyGpt;
-  config.batch = 4;
-  config.accumulate = 2;
-  config.clip = 1;
-  train::LearningRate rate{.peak = 0.02, .steps = 10, .warmup = 3};
-  data::ByteText text = counting_text();
-  Folder whole, parts;
-  train::GptTrainer straight(config, on_reference());
-  straight.init();
-  train::run_training(straight, text, {.rate = rate, .out = whole.path, .eval_every = 5});
+  for (const char* dtype : {"f32", "bf16", "f16"}) {
+    CAPTURE(dtype);
+    train::TrainConfig config = kTinyGpt;
+    config.dtype = dtype;
+    config.batch = 4;
+    config.accumulate = 2;
+    config.clip = 1;
+    train::LearningRate rate{.peak = 0.02, .steps = 10, .warmup = 3};
+    data::ByteText text = counting_text();
+    Folder whole, parts;
+    train::GptTrainer straight(config, on_reference());
+    straight.init();
+    train::run_training(straight, text, {.rate = rate, .out = whole.path, .eval_every = 5});
 
-  {
-    train::GptTrainer first(config, on_reference());
-    first.init();
+    {
+      train::GptTrainer first(config, on_reference());
+      first.init();
+      auto result = train::run_training(
+          first, text, {.rate = rate, .out = parts.path, .eval_every = 5, .stop_after = 5});
+      CHECK(result.stopped);
+      CHECK(result.checkpoint == parts.path / "step-5");
+    }
+    std::string from = train::latest_checkpoint(parts.path);
+    train::TrainState state = train::read_train_state(from);
+    train::GptTrainer second(state.config, on_reference());
+    train::load_checkpoint(from, state, second, true);
     auto result = train::run_training(
-        first, text, {.rate = rate, .out = parts.path, .eval_every = 5, .stop_after = 5});
-    CHECK(result.stopped);
-    CHECK(result.checkpoint == parts.path / "step-5");
-  }
-  std::string from = train::latest_checkpoint(parts.path);
-  train::TrainState state = train::read_train_state(from);
-  train::GptTrainer second(state.config, on_reference());
-  train::load_checkpoint(from, state, second, true);
-  auto result = train::run_training(
-      second, text, {.rate = state.rate, .out = parts.path, .eval_every = 5, .resumed = state});
-  CHECK(result.steps == 10);
+        second, text, {.rate = state.rate, .out = parts.path, .eval_every = 5, .resumed = state});
+    CHECK(result.steps == 10);
 
-  check_same_states(straight, second);
-  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-    CHECK(text_of(whole.path / "step-10" / file) == text_of(parts.path / "step-10" / file));
-  // The metrics say the same too, but for the time that steps took.
-  auto told = [](const fs::path& folder) {
-    std::ifstream file(folder / "metrics.jsonl");
-    std::string line, all;
-    while (std::getline(file, line)) all += line.substr(0, line.find(",\"tokens_per_s")) + "\n";
-    return all;
-  };
-  CHECK(told(whole.path) == told(parts.path));
+    check_same_states(straight, second);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      CHECK(text_of(whole.path / "step-10" / file) == text_of(parts.path / "step-10" / file));
+    // The metrics say the same too, but for the time that steps took.
+    auto told = [](const fs::path& folder) {
+      std::ifstream file(folder / "metrics.jsonl");
+      std::string line, all;
+      while (std::getline(file, line)) all += line.substr(0, line.find(",\"tokens_per_s")) + "\n";
+      return all;
+    };
+    CHECK(told(whole.path) == told(parts.path));
+  }
 }
 
 TEST_CASE("train: a batch in parts is the batch, dropout included") {
@@ -244,8 +249,10 @@ TEST_CASE("CK-02: a writer killed at any moment leaves whole checkpoints") {
   train::save_checkpoint(folder.path, trainer, state_at(0));
   auto one = std::chrono::steady_clock::now() - start;
   fs::remove_all(folder.path / "step-0");
+  const char* kills = std::getenv("SINTER_TEST_KILLS");  // 100 in the long run
+  const int rounds = kills != nullptr ? std::atoi(kills) : 25;
   int found = 0;
-  for (int round = 0; round < 25; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {

@@ -64,3 +64,16 @@ graph @step(%w: f32[1000], %x: f32[1000]) -> f32[1000] {
   CHECK_MESSAGE(has(error, fmt::format("the limit asked for is {} bytes", options.memory)), error);
   CHECK_MESSAGE(has(error, "4000 bytes: %w f32[1000]"), error);
 }
+
+TEST_CASE("RT-01: a model a tenth over the card") {
+  auto module = parse(block_text());
+  CompileOptions options = options_for(DeviceKind::Interpreter);
+  options.target = "sm_90a";
+  const int64_t need = planned_memory(*module, options).total();
+  options.memory_info = MemoryInfo{need * 10 / 11, need * 10 / 11};
+  std::string error = error_of([&] { compile(*module, options); });
+  CHECK_MESSAGE(has(error, fmt::format("out of memory: the plan takes {} bytes", need)), error);
+  CHECK_MESSAGE(has(error, "The largest values:"), error);
+  options.memory_info = MemoryInfo{need, need};
+  compile(*module, options);
+}
