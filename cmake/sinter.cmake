@@ -7,6 +7,8 @@
 #   layer that is not a dependency does not compile.
 # sinter_tools(PATTERN)
 #   Makes one program of each matching file, named after it with '-' for '_'.
+# sinter_benchmarks(FOLDER)
+#   Makes the program bench_NAME of each FOLDER/NAME.cpp.
 # sinter_examples(FOLDER)
 #   Makes one program of each FOLDER/NAME.cpp and of the .cpp files below FOLDER/NAME/.
 
@@ -85,6 +87,15 @@ function(sinter_tools pattern)
     get_filename_component(name ${source} NAME_WE)
     string(REPLACE "_" "-" name ${name})
     sinter_program(${name} ${source})
+  endforeach()
+endfunction()
+
+function(sinter_benchmarks folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
+  foreach(source IN LISTS sources)
+    get_filename_component(name ${source} NAME_WE)
+    sinter_program(bench_${name} ${source})
+    target_link_libraries(bench_${name} PRIVATE sinter::cuda)
   endforeach()
 endfunction()
 

@@ -51,7 +51,9 @@ std::string_view type_name(DType type) {
   }
 }
 
-std::string preamble(const FlashInstance& i, const FlashTiles& t) {
+}  // namespace
+
+std::string flash_preamble(const FlashInstance& i, const FlashTiles& t) {
   std::string text = fmt::format(
       "using Element = {};\nusing BiasElement = {};\n"
       "constexpr int kHeadDim = {}, kValueDim = {};\n"
@@ -72,8 +74,6 @@ std::string preamble(const FlashInstance& i, const FlashTiles& t) {
   return text;
 }
 
-}  // namespace
-
 std::string_view flash_entry(FlashKernel kernel) {
   return template_of(kernel).entry;
 }
@@ -84,7 +84,7 @@ std::string flash_source(FlashKernel kernel, const FlashInstance& instance, cons
   std::string text;
   for (std::string_view name : {"prelude.cuh", "prelude_common.h", "ptx.cuh", "flash_params.cuh"})
     text += template_text(name);
-  text += preamble(instance, tiles);
+  text += flash_preamble(instance, tiles);
   text += template_text("flash_common.cuh");
   if (from.fragments) text += template_text("flash_fragments.cuh");
   if (!entry.empty() && entry != from.entry)

@@ -30,6 +30,9 @@ std::string_view flash_entry(FlashKernel kernel);
 std::string flash_source(FlashKernel kernel, const FlashInstance& instance, const FlashTiles& tiles,
                          std::string_view entry = {});
 
+// The constants in front of a template.
+std::string flash_preamble(const FlashInstance& instance, const FlashTiles& tiles);
+
 // The extent of the grid; 0 where there is nothing to do.
 int64_t flash_blocks(FlashKernel kernel, const FlashTiles& tiles, int64_t batch, int64_t heads,
                      int64_t kv_heads, int64_t queries, int64_t keys);

@@ -1,45 +1,28 @@
 // The Hopper attention templates through NVRTC, which needs no GPU: nothing spills, nothing runs
 // serialized.
 
-#include <sinter/codegen/flash_hopper_tiles.h>
-#include <sinter/codegen/templates.h>
+#include <sinter/codegen/flash_hopper_source.h>
 #include <sinter/runtime/cuda/nvrtc.h>
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 
 namespace {
 
-using sinter::FlashHopperTiles;
+using sinter::FlashHopperUnit;
+using sinter::FlashInstance;
 
-std::string source_of(const FlashHopperTiles& t, int head_dim, int value_dim,
-                      const std::string& kernel, const std::string& options) {
-  std::string text;
-  for (const char* name : {"prelude.cuh", "prelude_common.h", "ptx.cuh", "ptx_hopper.cuh"})
-    text += sinter::template_text(name);
-  text += fmt::format(
-      "using Element = bf16;\nusing BiasElement = float;\n"
-      "constexpr bool kDeterministic = true;\nconstexpr int kHeadDim = {}, kValueDim = {}, kTileM "
-      "= {}, kTileN = {}, kStages = {}, "
-      "kWarps = {}, kSharedBytes = {}, kSectionBytes = 1 << 25, kFeederRegisters = {}, "
-      "kConsumerRegisters = {};\nconstexpr bool kMask = false, kBias = false, kReuseQ = {}, "
-      "kPingPong = {};\n{}\n",
-      head_dim, value_dim, t.tile_m, t.tile_n, t.stages, t.warps(), t.shared_bytes,
-      t.feeder_registers, t.consumer_registers, t.reuse_q, t.ping_pong, options);
-  for (const char* name : {"flash_params.cuh", "flash_common.cuh", "flash_hopper_common.cuh"})
-    text += sinter::template_text(name);
-  return text + std::string(sinter::template_text(kernel));
+FlashInstance instance_of(int size, bool causal) {
+  FlashInstance instance;
+  instance.head_dim = instance.value_dim = size;
+  instance.causal = causal;
+  return instance;
 }
-
-constexpr const char* kCausalOnly =
-    "constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kKvLength = false, "
-    "kDocuments = false, kSlopes = false, kDropout = false;";
-constexpr const char* kNoOptions =
-    "constexpr bool kCausal = false, kWindow = false, kSoftcap = false, kKvLength = false, "
-    "kDocuments = false, kSlopes = false, kDropout = false;";
-constexpr const char* kAllOptions =
-    "constexpr bool kCausal = true, kWindow = true, kSoftcap = true, kKvLength = true, "
-    "kDocuments = true, kSlopes = true, kDropout = true;";
+sinter::FlashHopperTiles tiles_of(FlashHopperUnit unit, const FlashInstance& i) {
+  return unit == FlashHopperUnit::Backward
+             ? sinter::flash_hopper_backward_tiles(i.head_dim, i.value_dim, 2)
+             : sinter::flash_hopper_forward_tiles(i.head_dim, i.value_dim, 2,
+                                                  sinter::flash_hopper_rich(i));
+}
 
 // Messages of ptxas that mean products do not overlap; C7519 alone is harmless.
 bool serialized(const std::string& log) {
@@ -47,10 +30,10 @@ bool serialized(const std::string& log) {
     if (log.compare(at, 7, "(C7519)") != 0) return true;
   return false;
 }
-sinter::cuda::CompiledUnit compile(std::string name, std::string source) {
+sinter::cuda::CompiledUnit compile(FlashHopperUnit unit, const FlashInstance& instance) {
   sinter::cuda::CompileRequest request;
-  request.name = std::move(name);
-  request.source = std::move(source);
+  request.name = "flash_hopper";
+  request.source = sinter::flash_hopper_source(unit, instance, tiles_of(unit, instance), true, "x");
   request.arch = "sm_90a";
   return sinter::cuda::compile(request);
 }
@@ -82,30 +65,49 @@ TEST_CASE("Hopper attention backward divides heads so that all blocks have work"
 TEST_CASE("Hopper attention compiles without spills and without serialized products") {
   if (!sinter::cuda::nvrtc_available() || !sinter::cuda::supports_arch("sm_90a")) return;
   for (int size : {64, 128})
-    for (const char* options : {kCausalOnly, kNoOptions})
-      for (bool backward : {false, true}) {
+    for (bool causal : {false, true})
+      for (FlashHopperUnit unit : {FlashHopperUnit::Forward, FlashHopperUnit::Backward}) {
         CAPTURE(size);
-        CAPTURE(options);
-        CAPTURE(backward);
-        const std::string name = backward ? "flash_hopper_backward" : "flash_hopper_forward";
-        const auto tiles = backward ? sinter::flash_hopper_backward_tiles(size, size, 2)
-                                    : sinter::flash_hopper_forward_tiles(size, size, 2, false);
-        const auto unit = compile(name, source_of(tiles, size, size, name + ".cuh", options));
-        CHECK_FALSE(serialized(unit.log));
-        REQUIRE(unit.find(name) != nullptr);
-        CHECK(unit.find(name)->spill_store_bytes == 0);
-        CHECK(unit.find(name)->stack_bytes == 0);
+        CAPTURE(causal);
+        const auto compiled = compile(unit, instance_of(size, causal));
+        CHECK_FALSE(serialized(compiled.log));
+        CHECK(compiled.kernels.size() == (unit == FlashHopperUnit::Forward ? 1 : 3));
+        for (const auto& kernel : compiled.kernels) {
+          CAPTURE(kernel.name);
+          CHECK(kernel.spill_store_bytes == 0);
+          CHECK(kernel.stack_bytes == 0);
+        }
+        const char* name =
+            unit == FlashHopperUnit::Forward ? "flash_hopper_forward_x" : "flash_hopper_backward_x";
+        CHECK(compiled.find(name) != nullptr);
       }
 }
 
 TEST_CASE("Hopper attention compiles with every option") {
   if (!sinter::cuda::nvrtc_available() || !sinter::cuda::supports_arch("sm_90a")) return;
-  const auto forward = sinter::flash_hopper_forward_tiles(128, 128, 2, true);
-  CHECK_FALSE(serialized(
-      compile("forward", source_of(forward, 128, 128, "flash_hopper_forward.cuh", kAllOptions))
-          .log));
-  const auto backward = sinter::flash_hopper_backward_tiles(128, 128, 2);
-  CHECK_FALSE(serialized(
-      compile("backward", source_of(backward, 128, 128, "flash_hopper_backward.cuh", kAllOptions))
-          .log));
+  FlashInstance instance = instance_of(128, true);
+  instance.window = instance.softcap = instance.kv_length = instance.documents = instance.slopes =
+      instance.dropout = true;
+  CHECK_FALSE(serialized(compile(FlashHopperUnit::Forward, instance).log));
+  CHECK_FALSE(serialized(compile(FlashHopperUnit::Backward, instance).log));
+}
+
+TEST_CASE("Hopper attention's boxes and work space") {
+  using sinter::FlashHopperOperand;
+  const FlashInstance instance = instance_of(96, true);
+  const auto tiles = tiles_of(FlashHopperUnit::Forward, instance);
+  const auto box = [&](FlashHopperUnit unit, FlashHopperOperand operand) {
+    return sinter::flash_hopper_box(unit, operand, instance, tiles_of(unit, instance));
+  };
+  CHECK(tiles.tile_n == 128);
+  CHECK(box(FlashHopperUnit::Forward, FlashHopperOperand::K).columns == 32);
+  CHECK(box(FlashHopperUnit::Forward, FlashHopperOperand::K).rows == 128);
+  CHECK(box(FlashHopperUnit::Forward, FlashHopperOperand::Y).rows == 64);
+  CHECK(box(FlashHopperUnit::Backward, FlashHopperOperand::Dk).columns == 64);
+  CHECK(box(FlashHopperUnit::Backward, FlashHopperOperand::Dy).rows == 64);
+  const auto space =
+      sinter::flash_hopper_space(instance, tiles_of(FlashHopperUnit::Backward, instance), 2, 3, 65);
+  CHECK(space.rows == 12 * (64 * 8 + 16));
+  CHECK(space.sums == 12 * 64 * 128 * 4);
+  CHECK(space.turns == 12 * 4);
 }

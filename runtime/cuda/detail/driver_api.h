@@ -63,7 +63,8 @@ namespace sinter::cuda::detail {
   X(cuStreamDestroy)             \
   X(cuStreamEndCapture)          \
   X(cuStreamSynchronize)         \
-  X(cuStreamWaitEvent)
+  X(cuStreamWaitEvent)           \
+  X(cuTensorMapEncodeTiled)
 
 struct DriverApi {
 #define SINTER_CUDA_MEMBER(name) decltype(&::name) name = nullptr;

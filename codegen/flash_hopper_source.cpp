@@ -1,0 +1,85 @@
+#include <sinter/codegen/flash_hopper_source.h>
+
+#include <sinter/codegen/templates.h>
+#include <sinter/ir/diagnostic.h>
+
+#include <fmt/format.h>
+
+namespace sinter {
+namespace {
+
+// What of K and V shall stay in L2 while the forward kernel walks over a section of heads.
+constexpr int kSectionBytes = 32 << 20;
+
+// The width that the backward kernel fills both head sizes up to.
+int spread_of(const FlashInstance& i) {
+  return i.head_dim <= 64 && i.value_dim <= 64 ? 64 : 128;
+}
+
+}  // namespace
+
+bool flash_hopper_takes(const FlashInstance& i) {
+  return flash_hopper_takes(i.head_dim, i.value_dim, static_cast<int>(size_of(i.element))) &&
+         !i.mask && !i.bias;
+}
+bool flash_hopper_rich(const FlashInstance& i) {
+  return i.softcap || i.slopes || i.dropout || i.documents || i.kv_length || i.window;
+}
+
+std::string flash_hopper_source(FlashHopperUnit unit, const FlashInstance& instance,
+                                const FlashHopperTiles& t, bool deterministic,
+                                std::string_view suffix) {
+  SINTER_CHECK(flash_hopper_takes(instance) && t.exists(), "no Hopper kernel for this attention");
+  FlashTiles tiles;
+  tiles.tile_m = t.tile_m;
+  tiles.tile_n = t.tile_n;
+  tiles.stages = t.stages;
+  tiles.warps = t.warps();
+  tiles.shared_bytes = t.shared_bytes;
+  std::string text;
+  for (std::string_view name :
+       {"prelude.cuh", "prelude_common.h", "ptx.cuh", "ptx_hopper.cuh", "flash_params.cuh"})
+    text += template_text(name);
+  text += flash_preamble(instance, tiles);
+  text += fmt::format(
+      "constexpr int kFeederRegisters = {}, kConsumerRegisters = {}, kSectionBytes = {};\n"
+      "constexpr bool kReuseQ = {}, kPingPong = {}, kDeterministic = {};\n",
+      t.feeder_registers, t.consumer_registers, kSectionBytes, t.reuse_q, t.ping_pong,
+      deterministic);
+  for (std::string_view name : {"flash_common.cuh", "flash_hopper_common.cuh"})
+    text += template_text(name);
+  if (!suffix.empty()) {
+    for (std::string_view entry : {"forward", "prepare", "backward", "finish"})
+      text += fmt::format("#define flash_hopper_{0} flash_hopper_{0}_{1}\n", entry, suffix);
+  }
+  text += template_text(unit == FlashHopperUnit::Forward ? "flash_hopper_forward.cuh"
+                                                         : "flash_hopper_backward.cuh");
+  return text;
+}
+
+FlashHopperBox flash_hopper_box(FlashHopperUnit unit, FlashHopperOperand operand,
+                                const FlashInstance& i, const FlashHopperTiles& t) {
+  using Operand = FlashHopperOperand;
+  const bool of_values = operand == Operand::V || operand == Operand::Y;
+  const int width = unit == FlashHopperUnit::Backward
+                        ? spread_of(i)
+                        : flash_hopper_width(of_values ? i.value_dim : i.head_dim);
+  FlashHopperBox box;
+  box.columns = width % 64 == 0 ? 64 : 32;
+  box.swizzle = 2 * box.columns;
+  box.rows = operand == Operand::K || operand == Operand::V    ? t.tile_n
+             : operand == Operand::Q || operand == Operand::Dy ? t.tile_m
+                                                               : 64;
+  return box;
+}
+
+FlashHopperSpace flash_hopper_space(const FlashInstance& i, const FlashHopperTiles& t,
+                                    int64_t batch, int64_t heads, int64_t queries) {
+  const auto tile_m = static_cast<size_t>(t.tile_m);
+  const size_t tiles =
+      static_cast<size_t>(batch * heads) * ((static_cast<size_t>(queries) + tile_m - 1) / tile_m);
+  return {tiles * (8 * tile_m + 16), tiles * tile_m * static_cast<size_t>(spread_of(i)) * 4,
+          tiles * 4};
+}
+
+}  // namespace sinter
