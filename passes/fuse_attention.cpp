@@ -59,6 +59,10 @@ class Fusion {
     double one = 1;
     Value v = operand(p_.product->operand(1), type, transpose_b(*p_.product), one);
     q = reshape(q, {p_.batch, p_.heads, p_.queries, q.dim(-1)});
+    for (const RowFactor& f : p_.factors) {
+      Value x = cast(to_scores(f.value, f.scores), type);
+      q = f.divides ? q / x : q * x;
+    }
     share_heads(k, v);
     // Said by default, whatever order of factors it came from.
     if (std::abs(attrs.scale * std::sqrt(static_cast<double>(q.dim(3))) - 1) < 1e-14)
@@ -110,15 +114,19 @@ class Fusion {
     shape.insert(shape.begin(), from.size() - shape.size(), 1);
     size_t n = from.size() - 2;
     int64_t keys = shape[n + 1], rows = shape[n];
-    auto ones = [&](size_t begin) {
+    auto all_ones = [&](size_t begin, size_t end) {
       return std::all_of(shape.begin() + static_cast<int64_t>(begin),
-                         shape.begin() + static_cast<int64_t>(n), [](int64_t d) { return d == 1; });
+                         shape.begin() + static_cast<int64_t>(end),
+                         [](int64_t d) { return d == 1; });
     };
+    auto ones = [&](size_t begin) { return all_ones(begin, n); };
     if (from[n] == p_.queries || rows == 1) {
       if (ones(0)) return reshape(v, {1, 1, rows, keys});
       if (n == 2 && from[0] == p_.batch && from[1] == p_.heads) return reshape(v, shape);
       if (n == 1 && p_.batch == 1) return reshape(v, {1, shape[0], rows, keys});
       if (n > 1 && from[0] == p_.batch && ones(1)) return reshape(v, {shape[0], 1, rows, keys});
+      if (n == 3 && from[2] == p_.heads && all_ones(0, 2))
+        return reshape(v, {1, shape[2], rows, keys});
     }
     Shape wide(from.begin(), from.end() - 1);
     wide.push_back(keys);
@@ -202,6 +210,15 @@ class Fusion {
   const AttentionPattern& p_;
 };
 
+// Whether keys and values are both parameters.
+bool reads_weights_alone(const AttentionPattern& p) {
+  auto is_weight = [](Value v) {
+    while (v.op() != nullptr && v.op()->def().kind == OpKind::View) v = v.op()->operand(0);
+    return v.op() == nullptr && v.graph().module().find_state(v.name()) != nullptr;
+  };
+  return is_weight(p.scores->operand(1)) && is_weight(p.product->operand(1));
+}
+
 void fuse_all(Graph& graph, bool required, PassContext& context) {
   const std::unordered_set<const Op*> dead = dead_ops(graph);
   std::unordered_set<const Op*> tried;
@@ -211,7 +228,10 @@ void fuse_all(Graph& graph, bool required, PassContext& context) {
       tried.insert(op);
       SourceLocation loc = op->loc();
       std::string why;
-      if (auto pattern = find_attention(*op, dead, why)) {
+      auto pattern = find_attention(*op, dead, why);
+      if (pattern && reads_weights_alone(*pattern)) {
+        next = op->next();  // two layers with a softmax in between
+      } else if (pattern) {
         context.remark(loc, fmt::format("fused: {}", print(Fusion(*pattern).run())));
         next = graph.front();  // what was here is gone
       } else {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace sinter::detail {
 
@@ -70,7 +71,9 @@ bool leads_to_product(Value v) {
       const Op& op = *use.op;
       if (is_product(op)) return true;
       if (op.num_results() != 1 || op.result().type().elements() != x.type().elements()) continue;
-      if (!carries_scores(op) && !op.is("dropout") && !op.is("permute")) continue;
+      if (!is_reshape(op) && !op.is("cast") && !op.is("dropout") && !op.is("where") &&
+          !op.is("mul"))
+        continue;
       if (known.size() < kWidest && known.insert(&op).second) work.push_back(op.result());
     }
   }
@@ -251,6 +254,8 @@ class Reader {
       if (use.is("dropout") && uses[0].operand == 0) {
         if (out_.dropout != nullptr) return fail("the probabilities are dropped twice");
         out_.dropout = &use;
+      } else if (use.is("where") && uses[0].operand == 1 && constant_of(use.operand(2)) == 0.0) {
+        cleared_.push_back(use.operand(0));
       } else if (!(use.is("cast") && is_float(use.result().dtype())) &&
                  !(is_reshape(use) && use.result().rank() > 0 &&
                    use.result().dim(-1) == p.dim(-1))) {
@@ -269,8 +274,11 @@ class Reader {
     out_.batch = 1;
     out_.heads = num_elements(leading);
     if (leading.size() > 1) {
-      out_.batch = leading[0];
-      out_.heads = num_elements(Shape(leading.begin() + 1, leading.end()));
+      // Of three axes the last two are key heads and those that share one, or all but the last are
+      // batches, as with examples in front.
+      bool shared = leading.size() != 3 || reads_shared_keys(scores);
+      out_.batch = shared ? leading[0] : leading[0] * leading[1];
+      out_.heads /= out_.batch;
     }
     if (leading.size() != 1) return;
     // One axis for both: other values may tell them apart.
@@ -284,6 +292,25 @@ class Reader {
       v = carries_scores(op) ? score_operand(op) : Value();
       if (!v || split_axes(v)) return;
     }
+  }
+  // Whether the product of the scores repeats its right factor along the third axis.
+  static bool reads_shared_keys(Value scores) {
+    for (Value v = scores; v && v.op() != nullptr; v = score_operand(*v.op())) {
+      if (is_product(*v.op())) {
+        Value k = v.op()->operand(1);
+        for (int i = 0; i < kDeepest && k.op() != nullptr && is_view(*k.op()); ++i) {
+          if (k.op()->is("broadcast") && k.rank() == 5) {
+            Shape from = k.op()->operand(0).shape();
+            from.insert(from.begin(), 5 - from.size(), 1);
+            return from[2] != k.dim(2);
+          }
+          k = k.op()->operand(0);
+        }
+        return false;
+      }
+      if (!carries_scores(*v.op())) return false;
+    }
+    return false;
   }
   bool split_axes(Value v) {
     if (v.rank() != 4 || v.dim(0) * v.dim(1) != out_.heads || v.dim(2) != out_.queries)
@@ -301,6 +328,7 @@ class Reader {
     if (scores[n - 2] == out_.queries) out[n - 2] = Role::Query;
     if (n == 4 && scores[1] == out_.heads) out[1] = Role::Head;
     if (n == 3 && out_.batch == 1 && scores[0] == out_.heads) out[0] = Role::Head;
+    if (n == 5 && scores[2] == out_.heads) out[2] = Role::Head;
     return out;
   }
 
@@ -332,6 +360,8 @@ class Reader {
       }
       if (op->is("tanh")) {
         if (capped) return fail("the scores have two softcaps");
+        if (!out_.factors.empty())
+          return fail("the softcap is multiplied by something that is no constant");
         out_.softcap = factor;
         factor = 1;
         capped = true;
@@ -345,17 +375,36 @@ class Reader {
           c = constant_of(a);
           next = b;
         }
-        if (!c) return fail("the scores are multiplied by something that is no constant");
-        factor = op->is("mul") ? factor * *c : factor / *c;
+        if (c)
+          factor = op->is("mul") ? factor * *c : factor / *c;
+        else if (!read_row_factor(*op, next))
+          return false;
         v = next;
         continue;
       }
       if (capped) return fail("a mask or a bias comes before the softcap");
+      if (!out_.factors.empty())
+        return fail("a mask or a bias is multiplied by something that is no constant");
       if (op->is("where") ? !read_where(*op, factor, v) : !read_sum(*op, factor, v)) return false;
     }
     out_.scale = capped ? factor * out_.softcap : factor;
     if (!(out_.scale > 0) || !std::isfinite(out_.scale) || (capped && !(out_.softcap > 0)))
       return fail(fmt::format("the scale of the scores is {}", out_.scale));
+    return true;
+  }
+
+  // What is the same for all keys of a row is a factor of q.
+  bool read_row_factor(const Op& op, Value& next) {
+    bool left = comes_from_product(op.operand(0));
+    Value other = op.operand(left ? 1 : 0);
+    next = op.operand(left ? 0 : 1);
+    const Shape& shape = op.result().shape();
+    DType type = out_.product->result().dtype();
+    bool of_rows = other.op() != nullptr && other.op()->is("broadcast") &&
+                   other.op()->operand(0).dim(-1) == 1 && out_.keys > 1;
+    if (!of_rows || compute_type(type) != type || (!left && op.is("div")))
+      return fail("the scores are multiplied by something that is no constant");
+    out_.factors.push_back({other, shape, op.is("div")});
     return true;
   }
 
@@ -369,6 +418,7 @@ class Reader {
     Term term;
     term.scores = op.result().shape();
     term.value = value;
+    if (!otherwise) term.where = op.operand(0);
     add_condition(seen(op.operand(0), roles(term.scores)), otherwise, term.visible);
     terms_.push_back(std::move(term));
     v = op.operand(otherwise ? 2 : 1);
@@ -389,7 +439,7 @@ class Reader {
     const Shape& shape = op.result().shape();
     Seen term = seen(other, roles(shape));
     if (auto mask = added_mask(term, of_other, kFar)) {
-      terms_.push_back({mask->visible, shape, mask->value, other, of_other});
+      terms_.push_back({mask->visible, shape, mask->value, other, of_other, {}});
       return true;
     }
     if (!out_.slopes)
@@ -401,6 +451,7 @@ class Reader {
     out_.biases.push_back({other, of_other, shape});
     return true;
   }
+
   bool check_scores_product() {
     const Op& op = *out_.scores;
     const auto& a = op.attrs<MatmulAttrs>();
@@ -466,6 +517,15 @@ class Reader {
   // the mean of v: such a mask stands only where every row sees a key; where it is added, it may
   // stay what it is, a bias.
   bool settle_masks() {
+    // Probabilities that are made 0 where the scores were masked already: so are the rows that see
+    // no key, if that is all that masks.
+    for (Value c : cleared_) {
+      auto same =
+          std::find_if(terms_.begin(), terms_.end(), [&](const Term& t) { return t.where == c; });
+      if (same == terms_.end() || (terms_.size() > 1 && !std::isinf(same->value)))
+        return fail("the probabilities are masked in another way than the scores");
+      same->value = -std::numeric_limits<double>::infinity();
+    }
     Visible all;
     for (const Term& t : terms_) {
       all.band = intersection(all.band, t.visible.band);
@@ -511,6 +571,7 @@ class Reader {
     double value = 0;
     Value added;  // what is added, null for a where
     double factor = 1;
+    Value where;  // the condition of a where that chooses the scores
   };
   struct Sloped {
     Slopes slopes;
@@ -522,6 +583,7 @@ class Reader {
   AttentionPattern out_;
   std::unordered_set<const Op*> inside_;
   std::vector<Term> terms_;
+  std::vector<Value> cleared_;  // conditions without which probabilities are made 0
   std::optional<Sloped> slopes_;
   std::string why_;
 };

@@ -15,6 +15,12 @@ struct AddedBias {
   double factor = 1;
   Shape scores;  // the shape of the scores where it is added
 };
+// What the rows of scores are multiplied by, or divided.
+struct RowFactor {
+  Value value;
+  Shape scores;
+  bool divides = false;
+};
 // A condition of that sort.
 struct MaskPart {
   Condition condition;
@@ -32,6 +38,7 @@ struct AttentionPattern {
   Band band;
   std::vector<MaskPart> masks;
   std::vector<AddedBias> biases;
+  std::vector<RowFactor> factors;
   Value slopes;  // one for each head, or one; the part of the scores is -slope |key - own place|
   double slopes_factor = 1;
   int64_t batch = 1, heads = 1, queries = 0, keys = 0;

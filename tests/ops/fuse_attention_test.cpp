@@ -34,6 +34,7 @@ struct Written {
   bool softly = false;      // a where with a finite number
   bool top_left = false;
   int conditions = 0;
+  Value cleared;  // a condition without which probabilities may be made 0
   Value y;
 
   explicit Written(uint64_t seed) : draw{seed * 7919 + 1} { build(); }
@@ -62,6 +63,10 @@ struct Written {
     int64_t extras = draw.below(4);
     for (int64_t i = 0; i < extras; ++i) scores = masked(scores);
     Value p = softmax_of(scores);
+    if (cleared && draw.coin()) {
+      note("cleared");
+      p = where(cleared, p, 0.0);
+    }
     if (draw.below(4) == 0) p = dropped(p);
     y = weighted(p, v);
     c.output(y);
@@ -146,7 +151,16 @@ struct Written {
     }
   }
   Value scaled(Value s) {
-    switch (draw.below(3)) {
+    switch (draw.below(5)) {
+      case 3: {
+        note("scale of rows");
+        Shape rows = s.shape();
+        rows.back() = 1;
+        for (size_t i = 0; i + 1 < rows.size(); ++i)
+          if (draw.coin()) rows[i] = 1;
+        Value f = exp(input(rows));
+        return draw.coin() ? s * f : s / f;
+      }
       case 0:
         return s * 0.5;
       case 1:
@@ -237,6 +251,10 @@ struct Written {
     if (draw.coin()) {
       note(finite ? "softly" : "firmly");
       softly = softly || finite;
+      if (conditions == 1 && draw.coin()) {
+        cleared = broadcast_to(sees, s.shape());
+        return where(cleared, s, number(out, s));
+      }
       return draw.coin() ? where(sees, s, number(out, s))
                          : where(logical_not(sees), number(out, s), s);
     }
@@ -330,7 +348,7 @@ TEST_CASE("fuse-attention: what it makes of attention written out says the same"
     auto right = results(w, "canonicalize", none);
     auto given = results(w, "canonicalize,fuse-attention,canonicalize,dce", found);
     // Rows that a finite number masks whole are the mean of v, which is no attention.
-    bool may_decline = w.softly && w.empty_rows;
+    bool may_decline = w.softly && (w.empty_rows || (w.cleared && w.conditions > 1));
     if (!may_decline) CHECK(found.ops == before + 1);
     declined += found.ops == before;
     REQUIRE(given.size() == right.size());
