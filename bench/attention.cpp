@@ -241,7 +241,8 @@ double Problem::forward_error() const {
     const double off =
         lse[static_cast<size_t>((static_cast<int64_t>(b) * s.heads + h) * s.length + i)] -
         (top + std::log(total));
-    worst = std::max(worst, std::isfinite(off) ? std::fabs(off) : kInfinity);
+    if (!std::isfinite(off)) return kInfinity;
+    worst = std::max(worst, std::fabs(off));
   }
   return worst;
 }

@@ -494,7 +494,7 @@ SN_KERNEL void __launch_bounds__(kThreads, 1)
     hopper::barrier_init_fence();
   }
   __syncthreads();
-  const int warpgroup = static_cast<int>(threadIdx.x >> 7);
+  const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x >> 7), 0);
   if (warpgroup == 0) {
     hopper::registers_release<kFeederRegisters>();
     if (threadIdx.x < 32 && hopper::elect_one())
