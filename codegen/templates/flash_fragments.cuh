@@ -66,6 +66,12 @@ SN_FN void store_rows(const unsigned char* memory, uint32_t tile, int first, Ele
   }
 }
 
+// The warp's number in the block. A shuffle would tell the compiler that all lanes agree on it, and
+// costs registers that the kernels lack.
+SN_FN int flash_warp() {
+  return static_cast<int>(threadIdx.x / 32);
+}
+
 // Two values in one word, in the type of `type`.
 SN_FN uint32_t pack_pair(bf16 type, float low, float high) {
   (void)type;
@@ -199,10 +205,11 @@ SN_FN uint32_t dropout_by_query(const FlashDropout& d, int query, int key) {
   static_assert(BlocksN <= 8, "one word");
   const uint32_t lane = threadIdx.x % 32, t = lane % 4;
   uint32_t kept = 0;
-#pragma unroll
+// One copy of Philox: it is most of the code.
+#pragma unroll 1
   for (int half = 0; half < 2; ++half) {
     if (d.aligned) {
-#pragma unroll
+#pragma unroll 1
       for (int n = 0; n < BlocksN; n += 4) {
         uint32_t mine = 0;
         if (n + static_cast<int>(t) < BlocksN)
@@ -231,7 +238,7 @@ SN_FN uint32_t dropout_by_key(const FlashDropout& d, int query, int key) {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   uint32_t kept = 0;
   if (d.aligned) {
-#pragma unroll
+#pragma unroll 1
     for (int n = 0; n < BlocksN; n += 2) {
       // Lane g of the eight makes the call of element g of the eight: 2 blocks of 4 elements.
       const uint32_t mine = d.call(

@@ -146,6 +146,13 @@ struct FlashBackwardKv {
   }
 };
 
+// The queries that see any of `count` keys from `key` on, all of which count.
+SN_FN Interval flash_any_query(const FlashParams& p, int batch, int length, int key, int count) {
+  if (count == 0) return {0, 0};
+  return {flash_queries(p, batch, length, key).begin,
+          flash_queries(p, batch, length, key + count - 1).end};
+}
+
 template <bool kKeys, bool kValues>
 SN_FN void flash_backward_kv_block(const FlashParams& p, int block) {
   SN_DYNAMIC_SHARED(memory);
@@ -159,16 +166,10 @@ SN_FN void flash_backward_kv_block(const FlashParams& p, int block) {
   const int length = flash_length(p, batch), limit = flash_min(length, p.keys);
   const int there = flash_max(flash_min(kTileN, limit - first_key), 0);  // keys that count
 
-  // The queries that see any of the keys, and those that see all.
-  Interval any{0, 0}, all{0, 0};
-  if (there > 0) {
-    const Interval lowest = flash_queries(p, batch, length, first_key);
-    const Interval highest = flash_queries(p, batch, length, first_key + there - 1);
-    any = {lowest.begin, highest.end};
-    if (there == kTileN) all = {highest.begin, lowest.end};
-  }
-  const int first_step = any.begin / kTileM;
-  const int steps = flash_max((any.end + kTileM - 1) / kTileM - first_step, 0);
+  // The queries that see any of the block's keys; of a warp's keys any, and all.
+  const Interval block_queries = flash_any_query(p, batch, length, first_key, there);
+  const int first_step = block_queries.begin / kTileM;
+  const int steps = flash_max((block_queries.end + kTileM - 1) / kTileM - first_step, 0);
   const int total = steps * group;
 
   load_tile<kTileN, kHeadPad, kHeadDim>(
@@ -208,7 +209,14 @@ SN_FN void flash_backward_kv_block(const FlashParams& p, int block) {
   }
 
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int warp_row = static_cast<int>(threadIdx.x / 32) * 16 * kBlocksM;
+  const int warp_row = flash_warp() * 16 * kBlocksM;
+  const int warp_there = flash_max(flash_min(16 * kBlocksM, there - warp_row), 0);
+  const Interval any = flash_any_query(p, batch, length, first_key + warp_row, warp_there);
+  Interval all{0, 0};
+  if (warp_there == 16 * kBlocksM) {
+    all.begin = flash_queries(p, batch, length, first_key + warp_row + warp_there - 1).begin;
+    all.end = flash_queries(p, batch, length, first_key + warp_row).end;
+  }
   FlashBackwardKv<kKeys, kValues> f;
   f.batch = batch;
   f.key = first_key + warp_row + lane / 4;
@@ -245,7 +253,7 @@ SN_FN void flash_backward_kv_block(const FlashParams& p, int block) {
     const float* rows = reinterpret_cast<const float*>(memory + at + kQBytes + kYBytes);
     if (!kMask && all.begin <= first_query && first_query + kTileM <= all.end)
       f.template step<false>(p, head, scores, dropout, k_tile, q_tile, rows, warp_row, first_query);
-    else
+    else if (any.begin < first_query + kTileM && first_query < any.end)
       f.template step<true>(p, head, scores, dropout, k_tile, q_tile, rows, warp_row, first_query);
     slot = slot + 1 == kStages ? 0 : slot + 1;
     next_slot = next_slot + 1 == kStages ? 0 : next_slot + 1;

@@ -133,8 +133,8 @@ SN_KERNEL void __launch_bounds__(kThreads) flash_backward_q(const FlashParams p)
     cp_async_commit();
   }
 
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const int warp_row = warp * 16 * kBlocksM;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp_row = flash_warp() * 16 * kBlocksM;
   FlashBackwardQ f;
   f.batch = batch;
   f.head = head;
@@ -142,17 +142,17 @@ SN_KERNEL void __launch_bounds__(kThreads) flash_backward_q(const FlashParams p)
   f.column = lane % 4 * 2;
   f.scores = flash_scores(p, batch, head, length);
   if (kDropout) f.dropout = flash_dropout(p, batch, head);
-  const int64_t first_row = (static_cast<int64_t>(batch) * p.heads + head) * p.queries;
+  const int64_t statistics = (static_cast<int64_t>(batch) * p.heads + head) * p.queries;
 #pragma unroll
   for (int m = 0; m < kBlocksM; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int i = flash_min(f.query + 16 * m + 8 * half, p.queries - 1);
       if (kDocuments) f.document[m][half] = flash_keys(p, batch, length, i);
-      const float lse = static_cast<const float*>(p.lse)[first_row + i] * kLog2E;
+      const float lse = static_cast<const float*>(p.lse)[statistics + i] * kLog2E;
       // A row that sees nothing: all its probabilities are 0.
       f.lse[m][half] = lse == -flash_inf() ? flash_inf() : lse;
-      f.delta[m][half] = static_cast<const float*>(p.delta)[first_row + i];
+      f.delta[m][half] = static_cast<const float*>(p.delta)[statistics + i];
     }
 #pragma unroll
     for (int n = 0; n < kHeadPad / 8; ++n)
@@ -160,6 +160,10 @@ SN_KERNEL void __launch_bounds__(kThreads) flash_backward_q(const FlashParams p)
       for (int e = 0; e < 4; ++e) f.dq[m][n][e] = 0.0f;
   }
 
+  const Interval first_row =
+      flash_keys(p, batch, length, flash_min(first_query + warp_row, p.queries - 1));
+  const Interval last_row = flash_keys(
+      p, batch, length, flash_min(first_query + warp_row + 16 * kBlocksM, p.queries) - 1);
   int slot = 0, next_slot = kStages - 1;
   for (int step = first_step; step < last_step; ++step) {
     cp_async_wait<kStages - 2>();
@@ -168,9 +172,10 @@ SN_KERNEL void __launch_bounds__(kThreads) flash_backward_q(const FlashParams p)
     cp_async_commit();
     const int first_key = step * kTileN;
     const uint32_t k_tile = stages + static_cast<uint32_t>(slot * (kKBytes + kVBytes));
-    if (!kMask && highest.begin <= first_key && first_key + kTileN <= lowest.end)
+    // What the warp's first row sees ends first, what its last row sees begins last.
+    if (!kMask && last_row.begin <= first_key && first_key + kTileN <= first_row.end)
       f.step<false>(p, q_tile, warp_row, k_tile, first_key);
-    else
+    else if (first_row.begin < first_key + kTileN && first_key < last_row.end)
       f.step<true>(p, q_tile, warp_row, k_tile, first_key);
     slot = slot + 1 == kStages ? 0 : slot + 1;
     next_slot = next_slot + 1 == kStages ? 0 : next_slot + 1;

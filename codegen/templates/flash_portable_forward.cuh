@@ -12,7 +12,8 @@
 // one block barrier a step, after which the slot of step i - 1 is free. Within a step: S = Q K^T,
 // row maxima joined over the quads, P = exp2(S * factor - max * factor) as one fused multiply-add
 // and one exponential, O rescaled, O += P V with P straight from the registers of S. Row sums stay
-// with the threads and are joined at the end. Steps in which all is visible test no element.
+// with the threads and are joined at the end. A warp tests elements only in steps of which it sees
+// a part, and passes over those of which it sees nothing.
 
 static_assert(kTileM % (16 * kWarps) == 0 && kTileN % 16 == 0 && kTileN <= 64 && kStages >= 2, "");
 
@@ -106,10 +107,13 @@ struct FlashForward {
             sum += s[m][n][c];
           }
         total[m][half] = __fmaf_rn(total[m][half], rescale, sum);
+        // After the first tiles, maxima seldom change.
+        if (__any_sync(0xffffffffu, rescale != 1.0f)) {
 #pragma unroll
-        for (int n = 0; n < kValuePad / 8; ++n) {
-          o[m][n][2 * half] *= rescale;
-          o[m][n][2 * half + 1] *= rescale;
+          for (int n = 0; n < kValuePad / 8; ++n) {
+            o[m][n][2 * half] *= rescale;
+            o[m][n][2 * half + 1] *= rescale;
+          }
         }
       }
       if (kDropout) {
@@ -167,8 +171,8 @@ SN_KERNEL void __launch_bounds__(kThreads) flash_forward(const FlashParams p) {
     cp_async_commit();
   }
 
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const int warp_row = warp * 16 * kBlocksM;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp_row = flash_warp() * 16 * kBlocksM;
   FlashForward f;
   f.batch = batch;
   f.head = head;
@@ -192,6 +196,10 @@ SN_KERNEL void __launch_bounds__(kThreads) flash_forward(const FlashParams p) {
       for (int e = 0; e < 4; ++e) f.o[m][n][e] = 0.0f;
   }
 
+  const Interval first_row =
+      flash_keys(p, batch, length, flash_min(first_query + warp_row, p.queries - 1));
+  const Interval last_row = flash_keys(
+      p, batch, length, flash_min(first_query + warp_row + 16 * kBlocksM, p.queries) - 1);
   int slot = 0, next_slot = kStages - 1;
   for (int step = first_step; step < last_step; ++step) {
     cp_async_wait<kStages - 2>();
@@ -209,9 +217,10 @@ SN_KERNEL void __launch_bounds__(kThreads) flash_forward(const FlashParams p) {
     }
     const int first_key = step * kTileN;
     const uint32_t k_tile = stages + static_cast<uint32_t>(slot * (kKBytes + kVBytes));
-    if (!kMask && highest.begin <= first_key && first_key + kTileN <= lowest.end)
+    // What the warp's first row sees ends first, what its last row sees begins last.
+    if (!kMask && last_row.begin <= first_key && first_key + kTileN <= first_row.end)
       f.step<false>(p, q_tile, warp_row, k_tile, first_key);
-    else
+    else if (first_row.begin < first_key + kTileN && first_key < last_row.end)
       f.step<true>(p, q_tile, warp_row, k_tile, first_key);
     slot = slot + 1 == kStages ? 0 : slot + 1;
     next_slot = next_slot + 1 == kStages ? 0 : next_slot + 1;
