@@ -55,9 +55,9 @@ class Recomputation {
   double flops_ = 0;
 };
 
-// Recomputes what keeps the values that the backward pass of the graph reads, graph inputs aside,
-// and the gradients on their way within `budget` bytes: at the least cost, with the smallest set of
-// values kept. Throws Error where nothing does.
+// Recomputes what keeps the arena of the graph's plan, that the passes after this one make, within
+// `budget` bytes: at the least cost, with the smallest set of values kept. Throws Error where nothing
+// does.
 void recompute_within(Graph& graph, int64_t budget, PassContext& context);
 
 // Bytes of forward values, graph inputs aside, that backward ops read. 0: there is no backward

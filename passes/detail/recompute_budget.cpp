@@ -7,6 +7,10 @@
 // composites of these. Where that is not enough, other ops join, those that free the most bytes for
 // their work first; equal ones are taken far apart, so that what must be redone at a time stays
 // short.
+//
+// That counts what is kept and the gradients on their way, not what lives for a while as it is
+// computed again, nor what fusion makes of it. So the plan is made, on a copy of the graph, and as
+// long as it takes more than the budget, less is kept.
 
 #include <sinter/ir/op_def.h>
 #include <sinter/passes/detail/min_cut.h>
@@ -14,6 +18,8 @@
 #include <sinter/passes/detail/util.h>
 
 #include <algorithm>
+#include <optional>
+#include <tuple>
 
 namespace sinter::detail {
 
@@ -94,15 +100,12 @@ class Budget {
     sort_costly();
   }
 
-  // `beside` is needed besides what is kept.
-  ValueSet choose(int64_t budget, int64_t beside) {
+  // The fewest bytes that can be kept.
+  int64_t least() { return kept_with(costly_.size()); }
+
+  // `budget` is no less than that.
+  ValueSet choose(int64_t budget) {
     size_t low = 0, high = costly_.size();
-    int64_t least = kept_with(high);
-    if (least + beside > budget)
-      throw Error(fmt::format(
-          "recompute: a budget of {} bytes is too small: {} is the least, {} of it for gradients",
-          budget, least + beside, beside));
-    budget -= beside;
     // What is kept shrinks as more ops join.
     while (low < high) {
       size_t middle = (low + high) / 2;
@@ -184,27 +187,100 @@ class Budget {
   int64_t kept_bytes_ = 0;
 };
 
+struct Outcome {
+  int64_t kept = 0;  // bytes
+  size_t ops = 0;    // computed again
+  double flops = 0;  // theirs
+};
+
+// Keeps at most `bytes` of activations.
+Outcome keep_at_most(Graph& graph, int64_t bytes, PassContext& context) {
+  Budget choice(graph);
+  ValueSet kept = choice.choose(bytes);
+  Recomputation again(choice.ops(), std::move(kept), "budget.recompute");
+  again.run(context);
+  return {choice.kept_bytes(), again.num_ops(), again.flops()};
+}
+
+// The arena of the plan when at most `bytes` of activations are kept; nullopt: all of them.
+int64_t planned_arena(const Graph& graph, std::optional<int64_t> bytes) {
+  std::unique_ptr<Module> module = graph.module().clone();
+  Graph& copy = *module->find(graph.name());
+  for (Graph* other : entry_graphs(*module))
+    if (other != &copy) module->erase_graph(*other);
+  PassManager manager;
+  manager.verify_each = false;
+  if (bytes) {
+    std::vector<Remark> unsaid;
+    PassContext context("recompute", {}, unsaid, manager.plans);
+    keep_at_most(copy, *bytes, context);
+  }
+  const PassInfo* self = find_pass("recompute");
+  manager.run(*module, rest_of_pipeline({{self, {}}}));
+  return manager.plans.at(graph.name()).arena_bytes;
+}
+
+// How often less is tried, and how often more again once a plan fits.
+constexpr int kAttempts = 8, kRefinements = 2;
+
+// How many bytes to keep so that the plan fits, and its arena. To keep half as much may take more:
+// what is kept shortens what is computed again at a time.
+std::pair<std::optional<int64_t>, int64_t> search(const Graph& graph, int64_t budget,
+                                                  std::optional<int64_t> first, int64_t all,
+                                                  int64_t fewest) {
+  std::optional<int64_t> fits = first;
+  int64_t arena = planned_arena(graph, fits), best = arena, too_much = 0;
+  for (int i = 0; arena > budget && i < kAttempts && fits != fewest; ++i) {
+    too_much = fits.value_or(all);
+    fits = std::max({fewest, too_much - (arena - budget), too_much / 2});
+    arena = planned_arena(graph, fits);
+    best = std::min(best, arena);
+  }
+  // The fewest are not the best to keep: with nothing kept, all is computed again at once.
+  for (int64_t share = 64; arena > budget && share > 1; share /= 2) {
+    too_much = 0;
+    fits = std::max(fewest, all / share);
+    arena = planned_arena(graph, fits);
+    best = std::min(best, arena);
+  }
+  if (arena > budget)
+    throw Error(fmt::format(
+        "recompute: a budget of {} bytes is too small for @{}: {} is the least that was found",
+        budget, graph.name(), best));
+  for (int i = 0; i < kRefinements && too_much > 0; ++i) {
+    int64_t more = (*fits + too_much) / 2, takes = planned_arena(graph, more);
+    if (takes > budget) {
+      too_much = more;
+    } else {
+      fits = more;
+      arena = takes;
+    }
+  }
+  return {fits, arena};
+}
+
 }  // namespace
 
 void recompute_within(Graph& graph, int64_t budget, PassContext& context) {
-  int64_t before = activation_bytes(graph);
+  const int64_t before = activation_bytes(graph);
   if (before == 0) return;
-  int64_t gradients = gradient_peak(graph);
-  if (before + gradients <= budget) {
+  const int64_t gradients = gradient_peak(graph), fewest = Budget(graph).least();
+  std::optional<int64_t> bytes;
+  if (before + gradients > budget) bytes = std::max(fewest, budget - gradients);
+  int64_t arena = 0;
+  std::tie(bytes, arena) = search(graph, budget, bytes, before, fewest);
+  if (!bytes) {
     context.remark({}, fmt::format("@{}: {} bytes of activations, and {} of gradients beside them, "
-                                   "are within the budget of {}",
-                                   graph.name(), before, gradients, budget));
+                                   "are within the budget of {}; the plan takes {}",
+                                   graph.name(), before, gradients, budget, arena));
     return;
   }
-  Budget choice(graph);
-  ValueSet kept = choice.choose(budget, gradients);
-  Recomputation recomputation(choice.ops(), std::move(kept), "budget.recompute");
-  recomputation.run(context);
-  context.remark({}, fmt::format("@{}: {} of {} bytes of activations are kept, and {} of gradients "
-                                 "beside them, within the budget of {}; {} ops are computed again, "
-                                 "{:.0f} flops",
-                                 graph.name(), choice.kept_bytes(), before, gradients, budget,
-                                 recomputation.num_ops(), recomputation.flops()));
+  Outcome done = keep_at_most(graph, *bytes, context);
+  context.remark({},
+                 fmt::format("@{}: {} of {} bytes of activations are kept, and the plan takes "
+                             "{}, within the budget of {}; {} ops are computed again, {:.0f} "
+                             "flops",
+                             graph.name(), done.kept, before, arena, budget, done.ops, done.flops));
 }
 
 }  // namespace sinter::detail
