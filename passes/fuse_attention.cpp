@@ -31,7 +31,7 @@ class Fusion {
 
   // The op in place of the pattern.
   Op& run() {
-    Op& last = *p_.product;
+    Op& last = *p_.last;
     Graph& graph = last.graph();
     Op* attention = nullptr;
     {

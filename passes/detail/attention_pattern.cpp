@@ -89,6 +89,8 @@ bool is_last_axis(const Op& op, const Axes& axes) {
 
 struct Softmax {
   Value scores;
+  Value probabilities;
+  const Op* product = nullptr;  // with v, where the sum divides what comes of it
   std::unordered_set<const Op*> inside;
 };
 
@@ -123,6 +125,14 @@ std::optional<Softmax> written_softmax(const Op& op) {
   Value e;
   if (op.is("div")) {
     e = op.operand(0);
+    if (e.op() != nullptr && e.op()->def().kind == OpKind::Contract) {
+      out.product = e.op();
+      out.inside.clear();
+      e = e.op()->operand(0);
+      while (e.op() != nullptr &&
+             (is_reshape(*e.op()) || e.op()->is("cast") || e.op()->is("dropout")))
+        e = e.op()->operand(0);
+    }
     if (made_by(e, "exp") == nullptr || !total_of(e, op.operand(1))) return std::nullopt;
   } else if (op.is("mul")) {
     for (size_t i : {0, 1}) {
@@ -139,6 +149,7 @@ std::optional<Softmax> written_softmax(const Op& op) {
   }
   out.inside.insert(e.op());
   out.scores = e.op()->operand(0);
+  out.probabilities = out.product != nullptr ? e : op.result();
   if (const Op* less = made_by(out.scores, "sub")) {
     std::unordered_set<const Op*> row;
     const Op* largest = made_by(row_value(less->operand(1), row), "max");
@@ -156,7 +167,7 @@ std::optional<Softmax> written_softmax(const Op& op) {
 std::optional<Softmax> softmax_ending(const Op& op) {
   if (op.is("div") || op.is("mul")) return written_softmax(op);
   if (!op.is("softmax")) return std::nullopt;
-  return Softmax{op.operand(0), {&op}};
+  return Softmax{op.operand(0), op.result(), nullptr, {&op}};
 }
 
 // ---- The whole
@@ -192,9 +203,17 @@ class Reader {
 
   bool read() {
     const Op& op = *out_.softmax;
-    if (!read_product(op.result())) return false;
-    // Einsums become products before anything is read of them.
     Softmax softmax = *softmax_ending(op);
+    inside_ = softmax.inside;
+    if (!read_product(softmax.probabilities)) return false;
+    out_.last = out_.product;
+    if (softmax.product != nullptr) {
+      if (out_.product != softmax.product || !is_read_once(out_.product->result()))
+        return fail("the product with v is read before the division");
+      out_.last = out_.softmax;
+    }
+    // Einsums become products before anything is read of them.
+    softmax = *softmax_ending(op);
     while (!expand_products(softmax.scores)) softmax = *softmax_ending(op);
     inside_.merge(softmax.inside);
     Value scores = softmax.scores;
@@ -205,6 +224,12 @@ class Reader {
     out_.keys = scores.dim(-1);
     choose_axes(scores);
     return read_scores(scores) && check_scores_product() && check_uses() && settle_masks();
+  }
+
+  bool is_read_once(Value v) const {
+    auto live = std::count_if(v.uses().begin(), v.uses().end(),
+                              [&](const Use& use) { return !dead_.contains(use.op); });
+    return live == 1 && !graph_.is_output(v);
   }
 
   // Expands one einsum on the way of the scores; whether there was none.
@@ -233,7 +258,8 @@ class Reader {
     for (int i = 0; i < kDeepest; ++i) {
       if (graph_.is_output(p)) return fail("the probabilities are a result of the graph");
       std::vector<Use> uses = p.uses();
-      std::erase_if(uses, [&](const Use& use) { return dead_.contains(use.op); });
+      std::erase_if(
+          uses, [&](const Use& use) { return dead_.contains(use.op) || inside_.contains(use.op); });
       if (uses.size() != 1)
         return fail(fmt::format("the probabilities are read {} times", uses.size()));
       Op& use = *uses[0].op;
@@ -491,7 +517,7 @@ class Reader {
   // Nothing else may read what the op would not make.
   bool check_uses() {
     std::unordered_set<const Op*> readers = inside_;
-    readers.insert(out_.product);
+    readers.insert({out_.product, out_.last});
     std::unordered_set<const Op*> makers = inside_;
     makers.insert(out_.scores);
     for (const Op* op : makers)
@@ -609,7 +635,8 @@ std::unordered_set<const Op*> dead_ops(const Graph& graph) {
 bool may_be_attention(const Op& op) {
   if (op.num_results() != 1) return false;
   std::optional<Softmax> softmax = softmax_ending(op);
-  return softmax && comes_from_product(softmax->scores) && leads_to_product(op.result());
+  return softmax && comes_from_product(softmax->scores) &&
+         (softmax->product != nullptr || leads_to_product(op.result()));
 }
 
 std::optional<AttentionPattern> find_attention(Op& op, const std::unordered_set<const Op*>& dead,
@@ -653,6 +680,12 @@ Value unrepeated(Value v, int64_t axis) {
   if (op->is("repeat")) {
     int64_t along = *normalize_axis(op->attrs<RepeatAttrs>().axis.value, v.rank());
     return along == axis ? op->operand(0) : Value();
+  }
+  if (op->is("tile")) {
+    std::vector<int64_t> counts = op->attrs<TileAttrs>().counts;
+    counts[static_cast<size_t>(axis)] = 1;
+    bool others = std::any_of(counts.begin(), counts.end(), [](int64_t n) { return n != 1; });
+    return others || op->operand(0).dim(axis) != 1 ? Value() : op->operand(0);
   }
   if (op->is("permute")) {
     Value inner = unrepeated(op->operand(0), axes_of(*op)[static_cast<size_t>(axis)]);

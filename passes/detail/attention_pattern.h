@@ -32,6 +32,7 @@ struct AttentionPattern {
   Op* scores = nullptr;   // the product of q and k
   Op* softmax = nullptr;  // where the probabilities are made
   Op* product = nullptr;  // that of the probabilities and v
+  Op* last = nullptr;     // whose result is that of attention: the product, or a division after it
   const Op* dropout = nullptr;
   double scale = 1;
   double softcap = 0;
@@ -47,7 +48,8 @@ struct AttentionPattern {
 // Ops that nothing reads, such as canonicalize leaves behind.
 std::unordered_set<const Op*> dead_ops(const Graph& graph);
 
-// What may be the last op of a softmax that is followed by a product, and comes from one.
+// What may be the last op of a softmax that is followed by a product, and comes from one; or the
+// division by its sum after that product.
 bool may_be_attention(const Op& op);
 
 // Reads the composed attention whose softmax ends with `op`. Einsums among its products are

@@ -64,6 +64,17 @@ struct Written {
     scores = softcapped(scores);
     int64_t extras = draw.below(4);
     for (int64_t i = 0; i < extras; ++i) scores = masked(scores);
+    bool matrices = layout != Layout::Einsum && layout != Layout::Merged &&
+                    layout != Layout::Grouped && layout != Layout::GroupedRows;
+    if (matrices && !empty_rows && draw.below(4) == 0) {
+      note("divided at last");
+      Value e = exp(scores - max(scores, {-1}, true));
+      Value total = sum(e, {-1}, true);
+      if (draw.coin()) e = dropped(e);
+      y = weighted(e, v) / total;
+      c.graph.add_output("y", y);
+      return;
+    }
     Value p = softmax_of(scores);
     if (cleared && draw.coin()) {
       note("cleared");
@@ -97,7 +108,7 @@ struct Written {
           v = one(kv_heads, keys, value_width);
     bool grouped = layout == Layout::Grouped || layout == Layout::GroupedRows;
     if (kv_heads < heads && !grouped) {
-      bool by_op = draw.coin();
+      int64_t by_op = kv_heads == 1 ? draw.below(3) : draw.below(2);
       note("repeated keys");
       k = repeated(k, rows ? 2 : 1, by_op);
       v = repeated(v, rows ? 2 : 1, by_op);
@@ -109,9 +120,14 @@ struct Written {
     }
     return {q, k, v};
   }
-  Value repeated(Value x, int64_t axis, bool by_op) {
+  Value repeated(Value x, int64_t axis, int64_t by_op) {
     int64_t times = heads / kv_heads;
-    if (by_op) return repeat(x, times, axis);
+    if (by_op == 1) return repeat(x, times, axis);
+    if (by_op == 2) {
+      std::vector<int64_t> counts(4, 1);
+      counts[static_cast<size_t>(axis)] = times;
+      return tile(x, counts);
+    }
     Shape wide = x.shape();
     wide.insert(wide.begin() + axis + 1, times);
     Shape thin = wide;
