@@ -4,6 +4,7 @@
 // With `require=fused` what is declined is an error, and with `require=native` so is an op for
 // which the target has no kernel.
 
+#include <sinter/passes/detail/attention_operands.h>
 #include <sinter/passes/detail/attention_pattern.h>
 
 #include <sinter/ir/op_def.h>

@@ -49,7 +49,7 @@ std::optional<Seen> under_view(const Seen& s) {
       inner.roles[static_cast<size_t>(*normalize_axis(axes[i], x.rank()))] = s.roles[i];
     return inner;
   }
-  if (op->is("reshape") || op->is("squeeze") || op->is("unsqueeze")) {
+  if (is_reshape(*op)) {
     std::optional<Roles> roles = through_reshape(s.roles, s.value.shape(), x.shape());
     if (!roles) return std::nullopt;
     inner.roles = std::move(*roles);
@@ -62,6 +62,18 @@ std::optional<Seen> under_view(const Seen& s) {
 Seen operand_of(const Seen& s, size_t i) {
   Value v = s.value.op()->operand(i);
   return {v, s.roles, s.views, s.views.empty() ? v : Value(), s.depth + 1};
+}
+
+// A number in another type, but for the rounding of floats.
+double cast_to(DType type, double x) {
+  if (type == DType::Bool) return x != 0 ? 1 : 0;
+  return is_float(type) ? x : std::trunc(x);
+}
+
+// Whether a cast leaves numbers what they are, but for the rounding of floats.
+bool keeps_numbers(const Op& cast) {
+  DType from = cast.operand(0).dtype(), to = cast.result().dtype();
+  return is_float(to) || (is_integer(to) && !is_float(from));
 }
 
 // ---- Counters
@@ -96,7 +108,7 @@ std::optional<Affine> affine(const Seen& s) {
     }
   }
   auto part = [&](size_t i) { return affine(operand_of(s, i)); };
-  if (op->is("cast")) return part(0);
+  if (op->is("cast")) return keeps_numbers(*op) ? part(0) : std::nullopt;
   if (op->is("neg")) {
     auto a = part(0);
     return a ? std::optional(-1.0 * *a) : std::nullopt;
@@ -221,7 +233,7 @@ std::optional<Indicator> indicator(const Seen& s) {
   if (op->is("cast")) {
     if (op->operand(0).dtype() == DType::Bool && !indicator(operand_of(s, 0)))
       return Indicator{1, 0, {}, {operand_of(s, 0), false}};
-    return mapped(0, [](double x) { return x; });
+    return mapped(0, [&](double x) { return cast_to(s.value.dtype(), x); });
   }
   if (op->is("neg")) return mapped(0, [](double x) { return -x; });
   if (op->is("log")) return mapped(0, [](double x) { return std::log(x); });
@@ -315,7 +327,7 @@ std::optional<Slopes> distance(const Seen& s) {
     return Slopes{{}, d->k, d->q == -d->k ? d->c / d->k : 0, false};
   }
   if (auto inner = under_view(s)) return distance(*inner);
-  if (op->is("cast")) return distance(operand_of(s, 0));
+  if (op->is("cast") && keeps_numbers(*op)) return distance(operand_of(s, 0));
   if (!op->is("abs")) return std::nullopt;
   std::optional<Affine> d = affine(operand_of(s, 0));
   if (!d || d->k == 0 || d->q != -d->k) return std::nullopt;
@@ -323,6 +335,17 @@ std::optional<Slopes> distance(const Seen& s) {
 }
 
 }  // namespace
+
+bool is_reshape(const Op& op) {
+  return op.is("reshape") || op.is("squeeze") || op.is("unsqueeze");
+}
+bool is_view(const Op& op) {
+  return is_reshape(op) || op.is("broadcast") || op.is("permute");
+}
+
+const Op* made_by(Value v, std::string_view name) {
+  return v && v.op() != nullptr && v.op()->is(name) ? v.op() : nullptr;
+}
 
 Band intersection(const Band& a, const Band& b) {
   return {std::max(a.low, b.low), std::min(a.high, b.high)};
@@ -352,9 +375,9 @@ std::optional<double> constant_of(Value v) {
   const Op* op = v ? v.op() : nullptr;
   if (op == nullptr) return std::nullopt;
   if (op->is("full")) return op->attrs<FullAttrs>().value.as_double();
-  bool passes = op->is("broadcast") || op->is("reshape") || op->is("permute") ||
-                op->is("squeeze") || op->is("unsqueeze") || op->is("cast");
-  return passes ? constant_of(op->operand(0)) : std::nullopt;
+  if (!is_view(*op) && !op->is("cast")) return std::nullopt;
+  std::optional<double> x = constant_of(op->operand(0));
+  return x ? std::optional(cast_to(v.dtype(), *x)) : std::nullopt;
 }
 
 void add_condition(const Seen& s, bool negated, Visible& out) {
@@ -402,7 +425,7 @@ std::optional<Slopes> slopes_of(const Seen& term, double factor) {
   const Op* op = term.value.op();
   if (op == nullptr || term.depth > kDeepest) return std::nullopt;
   if (auto inner = under_view(term)) return slopes_of(*inner, factor);
-  if (op->is("cast")) return slopes_of(operand_of(term, 0), factor);
+  if (op->is("cast") && keeps_numbers(*op)) return slopes_of(operand_of(term, 0), factor);
   if (op->is("neg")) return slopes_of(operand_of(term, 0), -factor);
   if (!op->is("mul")) return std::nullopt;
   for (size_t i : {0, 1}) {

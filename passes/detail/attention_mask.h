@@ -6,9 +6,17 @@
 #include <sinter/ir/graph.h>
 
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace sinter::detail {
+
+// Whether the op keeps elements in order: reshape, squeeze, unsqueeze.
+bool is_reshape(const Op& op);
+// Those, broadcast and permute.
+bool is_view(const Op& op);
+// The op that makes `v`, if it is of this name.
+const Op* made_by(Value v, std::string_view name);
 
 // What an axis of a value counts.
 enum class Role : uint8_t { Other, Head, Query, Key };

@@ -248,7 +248,13 @@ struct Written {
   // A bool: which keys are seen.
   Value condition(Value s) {
     int64_t own = keys - queries;
-    switch (draw.below(6)) {
+    switch (draw.below(8)) {
+      case 6: {
+        note("half as far");
+        empty_rows = true;
+        Value half = cast(cast(places(s, true, DType::I32), DType::F32) * 0.5, DType::I32);
+        return le(half, places(s, false, DType::I32));
+      }
       case 0:
         note("causal");
         if (keys < queries) empty_rows = true;
