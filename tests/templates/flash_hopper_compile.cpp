@@ -62,7 +62,7 @@ TEST_CASE("Hopper attention backward divides heads so that all blocks have work"
   CHECK(flash_hopper_backward_parts(0, 4, 132, true) == 1);
 }
 
-TEST_CASE("Hopper attention compiles without spills and without serialized products") {
+TEST_CASE("nvrtc: Hopper attention compiles without spills and without serialized products") {
   if (!sinter::cuda::nvrtc_available() || !sinter::cuda::supports_arch("sm_90a")) return;
   for (int size : {64, 128})
     for (bool causal : {false, true})
@@ -83,7 +83,7 @@ TEST_CASE("Hopper attention compiles without spills and without serialized produ
       }
 }
 
-TEST_CASE("Hopper attention compiles with every option") {
+TEST_CASE("nvrtc: Hopper attention compiles with every option") {
   if (!sinter::cuda::nvrtc_available() || !sinter::cuda::supports_arch("sm_90a")) return;
   FlashInstance instance = instance_of(128, true);
   instance.window = instance.softcap = instance.kv_length = instance.documents = instance.slopes =
