@@ -396,11 +396,11 @@ void hopper_forward(Bench& bench, const Problem& problem, const FlashHopperTiles
 }
 
 void hopper_backward(Bench& bench, const Problem& problem, bool deterministic,
-                     std::optional<int> parts_wanted) {
+                     std::optional<int> parts_wanted, bool lag = true) {
   const auto unit = FlashHopperUnit::Backward;
   const FlashInstance& instance = problem.instance;
-  const FlashHopperTiles tiles =
-      flash_hopper_backward_tiles(instance.head_dim, instance.value_dim, 2);
+  FlashHopperTiles tiles = flash_hopper_backward_tiles(instance.head_dim, instance.value_dim, 2);
+  tiles.lag = lag;
   const Kernels kernels =
       compile(bench.device(), flash_hopper_source(unit, instance, tiles, deterministic));
   const cuda::Kernel prepare = kernels.module->kernel("flash_hopper_prepare"),
@@ -558,6 +558,7 @@ int run(const std::string& only, bool sweep, bool with_portable, int repeat) {
     hopper_backward(bench, problem, true, std::nullopt);
     hopper_backward(bench, problem, false, std::nullopt);
     if (sweep) {
+      hopper_backward(bench, problem, true, std::nullopt, false);
       const int key_tiles = (shape.length + 127) / 128;
       for (int parts : {1, 2, 4, key_tiles})
         if (parts <= key_tiles) {

@@ -16,6 +16,7 @@ struct FlashHopperTiles {
   int consumer_registers = 0;
   bool reuse_q = false;    // forward: O leaves through Q's shared memory
   bool ping_pong = false;  // forward: the consumers issue in turn
+  bool lag = false;        // backward: dQ of a step is made in the next one
   size_t shared_bytes = 0;
 
   constexpr int warps() const { return 4 * (consumers + 1); }
@@ -78,12 +79,13 @@ constexpr FlashHopperTiles flash_hopper_backward_tiles(int head_dim, int value_d
   t.tile_n = 128;
   t.stages = 2;
   t.consumers = 2;
+  t.lag = true;
   t.feeder_registers = 40;
   t.consumer_registers = 232;
   const size_t m = static_cast<size_t>(t.tile_m), n = 128, width = narrow ? 64 : 128;
   t.shared_bytes = 2 * (2 * n * width) + 2 * 2 * (2 * m * width)  // K, V; Q and dY twice
                    + 2 * (2 * n * m) + 4 * m * width              // dS twice; dQ
-                   + 2 * (8 * m + 16) + 8 * 15 + 1024;
+                   + 2 * (8 * m + 16) + 8 * 16 + 1024;
   return t;
 }
 // Into how many parts the backward kernel best divides the key tiles of each of `heads` (batch

@@ -30,9 +30,11 @@
 //   mbarriers
 //
 // Pipeline of a step, in each warpgroup: issue S' and dP'; wait for S', make P'; wait for dP', make
-// dS'; issue dV; write dS', meet the other warpgroup; issue dQ and dK; wait for dQ and put it into
-// shared memory, where the adding thread takes it; wait for dK. The other warpgroup's products run
-// under this one's arithmetic.
+// dS'; issue dV; write dS'; issue dK and dQ; wait for each, and put dQ into shared memory, where
+// the adding thread takes it. dQ needs the other warpgroup's dS': with kLag it is that of the step
+// before, so that nobody waits for it, and the warpgroups fall half a step apart, where one's
+// products run under the other's arithmetic. A tile then ends with the dQ of its last step, and its
+// first step throws a product away: a branch around wgmma would serialize all of them.
 //
 // Registers of a consumer thread: W 64, kTileM 128: S' 64 + dP' 64 + dK 32 + dV 32 of 240, dQ 32
 // where S' was; W 128, kTileM 64: 32 + 32 + 64 + 64, dQ 32. Instructions for one score, outside of
@@ -66,7 +68,8 @@ struct HopperBackward {
     kDyEmpty = kDyFull + 2,
     kSumFull = kDyEmpty + 2,  // of a warpgroup
     kSumEmpty = kSumFull + 2,
-    kBarrierCount = kSumEmpty + 2
+    kStepDone = kSumEmpty + 2,  // one; by both warpgroups
+    kBarrierCount = kStepDone + 1
   };
   static constexpr uint32_t kUsedBytes = kBarriers + 8 * kBarrierCount;
   static_assert(kUsedBytes + 1024 <= kSharedBytes, "with room to begin at a multiple of 1024");
@@ -474,6 +477,22 @@ SN_FN void hopper_backward_consume(const hopper::TensorMap& dk_map, const hopper
   };
   const auto own = static_cast<uint32_t>(group);
   const float c = kHopperScaled ? 1.0f : static_cast<float>(p.scale * 1.4426950408889634);
+  // kLag: until both warpgroups are done with the step before.
+  const auto await_step = [&](uint32_t steps) {
+    hopper::barrier_wait(barrier(B::kStepDone), (steps & 1u) ^ 1u);
+  };
+  // A step's dQ to the adding thread; `parity`: of the phase in which its place is empty.
+  const auto put_sums = [&](const float(&dq)[kSumColumns / 2], uint32_t parity, int at) {
+    hopper::barrier_wait(barrier(B::kSumEmpty + own), parity);
+#pragma unroll
+    for (int j = 0; j < kSumColumns / 8; ++j)
+      hopper::store_float4(
+          shared + B::kSums + own * B::kSumBytes + static_cast<uint32_t>((j * 128 + at) * 16),
+          make_float4(dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]));
+    hopper::fence_async();
+    hopper::named_sync(2 + own, 128);
+    release(B::kSumFull + own);
+  };
   // In one register: steps that went by modulo 4, then the parity of tiles, then whether a step of
   // this tile went by.
   constexpr uint32_t kTileParity = 4, kBegun = 8;
@@ -598,36 +617,45 @@ SN_FN void hopper_backward_consume(const hopper::TensorMap& dk_map, const hopper
         if (thread == 0) hopper::bulk_wait_read<0>();
         hopper::named_sync(kBoth, 256);
       }
+      if constexpr (kLag) await_step(state);
 #pragma unroll
       for (int j = 0; j < kTileM / 8; j += 2)
         hopper::store_matrices(
             B::S::chunk(s_tile, 64 * group + at / 32 * 16 + (at & 15), j + (at & 31) / 16),
             gradients[2 * j], gradients[2 * j + 1], gradients[2 * j + 2], gradients[2 * j + 3]);
       hopper::fence_async();
-      hopper::named_sync(kBoth, 256);
-      hopper_issue_sums(dq, shared, s_tile, group);
       hopper_issue_gradient(dk, gradients, q_tile);
-      hopper::wgmma_wait<1>(dq, dv, probabilities);
+      if constexpr (!kLag) hopper::named_sync(kBoth, 256);
+      hopper::wgmma_wait<1>(dv, probabilities);
       release(B::kDyEmpty + stage);
-
-      // dQ to the adding thread, while dK runs.
-      hopper::barrier_wait(barrier(B::kSumEmpty + own), (state & 1u) ^ 1u);
-#pragma unroll
-      for (int j = 0; j < kSumColumns / 8; ++j)
-        hopper::store_float4(
-            shared + B::kSums + own * B::kSumBytes + static_cast<uint32_t>((j * 128 + at) * 16),
-            make_float4(dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]));
-      hopper::fence_async();
-      hopper::named_sync(2 + own, 128);
-      release(B::kSumFull + own);
-      hopper::wgmma_wait<0>(dk, gradients);
+      // With kLag, of the step before; in a tile's first, of none, and thrown away.
+      hopper_issue_sums(dq, shared, kLag ? shared + B::kS + (stage ^ 1u) * B::S::kBytes : s_tile,
+                        group);
+      hopper::wgmma_wait<1>(dk, gradients);
       release(B::kQEmpty + stage);
+      hopper::wgmma_wait<0>(dq);
+      if (!kLag || (state & kBegun) != 0)
+        put_sums(dq, (state & 1u) ^ (kLag ? 0u : 1u), at);
+      else
+        hopper::named_sync(2 + own, 128);
+      if constexpr (kLag) release(B::kStepDone);
       state = (state & kTileParity) | kBegun | ((state + 1) & 3u);
+    }
+    if constexpr (kLag) {
+      if ((state & kBegun) != 0) {
+        float dq[kSumColumns / 2];
+        await_step(state);
+        hopper_issue_sums(dq, shared, shared + B::kS + ((state & 1u) ^ 1u) * B::S::kBytes, group);
+        hopper::wgmma_wait<0>(dq);
+        put_sums(dq, state & 1u, thread);
+      }
     }
     if ((state & kBegun) != 0) release(B::kKeysEmpty);
 
     // dV by way of dS', dK by way of dQ. The tile is worked out again rather than kept.
     hopper::forget(n);
+    int late = thread;
+    hopper::forget(late);
     HopperWork done{};
     hopper_nth_work(p, parts, n, done);
     if (thread == 0) hopper::bulk_wait_read<0>();
@@ -635,8 +663,8 @@ SN_FN void hopper_backward_consume(const hopper::TensorMap& dk_map, const hopper
     hopper::barrier_wait(barrier(B::kSumEmpty + own), (state & 1u) ^ 1u);
     const uint32_t sums = shared + B::kSums + own * B::kSumBytes;
     const uint32_t dv_tile = shared + B::kS + own * B::Out::kBytes;
-    hopper_put_gradient(dv, kDropout ? static_cast<float>(p.keep_scale) : 1.0f, dv_tile, thread);
-    hopper_put_gradient(dk, static_cast<float>(p.scale), sums, thread);
+    hopper_put_gradient(dv, kDropout ? static_cast<float>(p.keep_scale) : 1.0f, dv_tile, late);
+    hopper_put_gradient(dk, static_cast<float>(p.scale), sums, late);
     hopper::fence_async();
     hopper::named_sync(2 + own, 128);
     const int row = done.tile * kTileN + 64 * group;
@@ -671,6 +699,7 @@ SN_KERNEL void __launch_bounds__(kThreads, 1)
     hopper::barrier_init(barrier(B::kKFull), 1);
     hopper::barrier_init(barrier(B::kVFull), 1);
     hopper::barrier_init(barrier(B::kKeysEmpty), 2);
+    hopper::barrier_init(barrier(B::kStepDone), 2);
     for (uint32_t i = 0; i < 2; ++i) {
       hopper::barrier_init(barrier(B::kQFull + i), 1);
       hopper::barrier_init(barrier(B::kQEmpty + i), 2);

@@ -8,7 +8,7 @@ namespace device::hopper_back_causal_64 {
 using Element = bf16;
 constexpr int kHeadDim = 64, kValueDim = 64, kTileM = 128, kTileN = 128, kStages = 2;
 constexpr int kWarps = 12, kSharedBytes = 232448, kFeederRegisters = 40, kConsumerRegisters = 232;
-constexpr bool kDeterministic = true;
+constexpr bool kDeterministic = true, kLag = true;
 constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = false,
                kKvLength = false, kDocuments = false, kDropout = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
@@ -19,7 +19,7 @@ namespace device::hopper_back_full_128 {
 using Element = bf16;
 constexpr int kHeadDim = 128, kValueDim = 128, kTileM = 64, kTileN = 128, kStages = 2;
 constexpr int kWarps = 12, kSharedBytes = 232448, kFeederRegisters = 40, kConsumerRegisters = 232;
-constexpr bool kDeterministic = true;
+constexpr bool kDeterministic = true, kLag = true;
 constexpr bool kCausal = false, kWindow = false, kSoftcap = false, kSlopes = false,
                kKvLength = false, kDocuments = false, kDropout = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
@@ -30,7 +30,7 @@ namespace device::hopper_back_added_128 {
 using Element = bf16;
 constexpr int kHeadDim = 128, kValueDim = 128, kTileM = 64, kTileN = 128, kStages = 2;
 constexpr int kWarps = 12, kSharedBytes = 232448, kFeederRegisters = 40, kConsumerRegisters = 232;
-constexpr bool kDeterministic = false;
+constexpr bool kDeterministic = false, kLag = false;
 constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = false,
                kKvLength = false, kDocuments = false, kDropout = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
@@ -41,7 +41,7 @@ namespace device::hopper_back_options_64 {
 using Element = f16;
 constexpr int kHeadDim = 64, kValueDim = 64, kTileM = 128, kTileN = 128, kStages = 2;
 constexpr int kWarps = 12, kSharedBytes = 232448, kFeederRegisters = 40, kConsumerRegisters = 232;
-constexpr bool kDeterministic = true;
+constexpr bool kDeterministic = true, kLag = true;
 constexpr bool kCausal = false, kWindow = true, kSoftcap = true, kSlopes = true, kKvLength = true,
                kDocuments = false, kDropout = true;
 #include <sinter/tests/templates/flash_hopper_instance.h>
@@ -52,7 +52,7 @@ namespace device::hopper_back_documents_128 {
 using Element = bf16;
 constexpr int kHeadDim = 88, kValueDim = 40, kTileM = 64, kTileN = 128, kStages = 2;
 constexpr int kWarps = 12, kSharedBytes = 232448, kFeederRegisters = 40, kConsumerRegisters = 232;
-constexpr bool kDeterministic = true;
+constexpr bool kDeterministic = true, kLag = true;
 constexpr bool kCausal = true, kWindow = true, kSoftcap = false, kSlopes = false, kKvLength = false,
                kDocuments = true, kDropout = true;
 #include <sinter/tests/templates/flash_hopper_instance.h>
