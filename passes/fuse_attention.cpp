@@ -102,7 +102,8 @@ class Fusion {
       k = fewer_k;
       v = fewer_v;
     }
-    int64_t heads = std::max(k.dim(1), v.dim(1));
+    auto [few, heads] = std::minmax({k.dim(1), v.dim(1)});
+    if (few == 0 || heads % few != 0) heads = p_.heads;
     for (Value* x : {&k, &v})
       if (x->dim(1) < heads) *x = repeat(*x, heads / x->dim(1), 1);
   }
