@@ -361,8 +361,9 @@ class Bench {
 constexpr double kLimit = 2e-2;  // of one row, in bf16
 
 std::string describe(const FlashHopperTiles& t) {
-  return fmt::format("{}x{} stages {}{}{}", t.tile_m, t.tile_n, t.stages,
-                     t.ping_pong ? " in turn" : "", t.reuse_q ? " reuse q" : "");
+  return fmt::format("{}x{} stages {}{}{}{}", t.tile_m, t.tile_n, t.stages,
+                     t.ping_pong ? " in turn" : "", t.reuse_q ? " reuse q" : "",
+                     t.polynomial > 0 ? fmt::format(" poly {}", t.polynomial) : "");
 }
 
 void hopper_forward(Bench& bench, const Problem& problem, const FlashHopperTiles& tiles) {
@@ -519,6 +520,10 @@ std::vector<FlashHopperTiles> forward_variants(const FlashInstance& instance, bo
     list.push_back(t);
   };
   add(first.tile_m, first.tile_n, first.stages, !first.ping_pong, first.reuse_q);
+  for (int polynomial : {8, 4, 3}) {
+    list.push_back(first);
+    list.back().polynomial = polynomial;
+  }
   if (instance.head_dim <= 64) {
     add(192, 128, 3, true, false);
     add(192, 96, 2, true, false);

@@ -42,10 +42,12 @@ std::string flash_hopper_source(FlashHopperUnit unit, const FlashInstance& insta
     text += template_text(name);
   text += flash_preamble(instance, tiles);
   text += fmt::format(
-      "constexpr int kFeederRegisters = {}, kConsumerRegisters = {}, kSectionBytes = {};\n"
+      "constexpr int kFeederRegisters = {}, kConsumerRegisters = {}, kSectionBytes = {}, "
+      "kPolynomial = "
+      "{};\n"
       "constexpr bool kReuseQ = {}, kPingPong = {}, kLag = {}, kDeterministic = {};\n",
-      t.feeder_registers, t.consumer_registers, kSectionBytes, t.reuse_q, t.ping_pong, t.lag,
-      deterministic);
+      t.feeder_registers, t.consumer_registers, kSectionBytes, t.polynomial, t.reuse_q, t.ping_pong,
+      t.lag, deterministic);
   for (std::string_view name : {"flash_common.cuh", "flash_hopper_common.cuh"})
     text += template_text(name);
   if (!suffix.empty()) {

@@ -16,6 +16,7 @@ struct FlashHopperTiles {
   int consumer_registers = 0;
   bool reuse_q = false;    // forward: O leaves through Q's shared memory
   bool ping_pong = false;  // forward: the consumers issue in turn
+  int polynomial = 0;      // forward: every so many exponentials one is a polynomial; 0: none
   bool lag = false;        // backward: dQ of a step is made in the next one
   size_t shared_bytes = 0;
 

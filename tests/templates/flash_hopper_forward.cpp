@@ -7,7 +7,7 @@
 namespace device::hopper_full_128 {
 using Element = bf16;
 constexpr int kHeadDim = 128, kValueDim = 128, kTileM = 128, kTileN = 128, kStages = 2;
-constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000;
+constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000, kPolynomial = 0;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = false, kWindow = false, kSoftcap = false, kSlopes = false,
                kKvLength = false, kDocuments = false, kDropout = false, kPingPong = true,
@@ -19,7 +19,7 @@ constexpr bool kCausal = false, kWindow = false, kSoftcap = false, kSlopes = fal
 namespace device::hopper_causal_64 {
 using Element = bf16;
 constexpr int kHeadDim = 64, kValueDim = 64, kTileM = 192, kTileN = 128, kStages = 2;
-constexpr int kWarps = 16, kSharedBytes = 232448, kSectionBytes = 100000;
+constexpr int kWarps = 16, kSharedBytes = 232448, kSectionBytes = 100000, kPolynomial = 4;
 constexpr int kFeederRegisters = 32, kConsumerRegisters = 160;
 constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = false,
                kKvLength = false, kDocuments = false, kDropout = false, kPingPong = true,
@@ -31,7 +31,7 @@ constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = fals
 namespace device::hopper_options_64 {
 using Element = f16;
 constexpr int kHeadDim = 64, kValueDim = 64, kTileM = 128, kTileN = 64, kStages = 3;
-constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000;
+constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000, kPolynomial = 0;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = false, kWindow = true, kSoftcap = true, kSlopes = true, kKvLength = true,
                kDocuments = false, kDropout = true, kPingPong = false, kReuseQ = false;
@@ -42,7 +42,7 @@ constexpr bool kCausal = false, kWindow = true, kSoftcap = true, kSlopes = true,
 namespace device::hopper_documents_96 {
 using Element = bf16;
 constexpr int kHeadDim = 88, kValueDim = 40, kTileM = 128, kTileN = 64, kStages = 2;
-constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000;
+constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000, kPolynomial = 0;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = true, kWindow = true, kSoftcap = false, kSlopes = false, kKvLength = false,
                kDocuments = true, kDropout = true, kPingPong = false, kReuseQ = false;
@@ -53,7 +53,7 @@ constexpr bool kCausal = true, kWindow = true, kSoftcap = false, kSlopes = false
 namespace device::hopper_causal_256 {
 using Element = bf16;
 constexpr int kHeadDim = 256, kValueDim = 256, kTileM = 128, kTileN = 64, kStages = 2;
-constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000;
+constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000, kPolynomial = 0;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = false, kKvLength = true,
                kDocuments = false, kDropout = false, kPingPong = false, kReuseQ = true;
