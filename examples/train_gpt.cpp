@@ -129,6 +129,7 @@ int train_and_sample(const Options& o) {
       train::load_checkpoint(folder, *state, *trainer, true);
     else
       trainer->init();
+    if (!o.init.empty()) train::load_weights(o.init, *trainer);
     if (state) fmt::print(stderr, "going on from {}\n", folder);
     std::signal(SIGINT, [](int) { interrupted = 1; });
     train::RunResult result = run_training(*trainer, text,

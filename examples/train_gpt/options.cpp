@@ -34,6 +34,7 @@ void add_flags(CLI::App& app, Options& o) {
     return app.add_option(flag, value, text)->group("Training");
   };
   training("--data", o.data, "a file, or a folder of sources; sinter's own sources if not given");
+  training("--init", o.init, "a safetensors file of weights to start from; drawn if not given");
   training("--batch", o.batch, "sequences a step")->check(CLI::PositiveNumber);
   training("--accumulate", o.accumulate, "equal parts of the batch, taken one after another")
       ->check(CLI::PositiveNumber);
@@ -44,6 +45,8 @@ void add_flags(CLI::App& app, Options& o) {
   training("--warmup", o.warmup, "steps up to the peak")->check(CLI::NonNegativeNumber);
   training("--decay-steps", o.decay_steps, "steps of the schedule's descent")
       ->check(CLI::PositiveNumber);
+  training("--optimizer", o.optimizer,
+           fmt::format("one of {}", fmt::join(train::optimizer_names(), ", ")).c_str());
   training("--weight-decay", o.weight_decay, "decoupled, of weights with two axes")
       ->check(CLI::NonNegativeNumber);
   training("--clip", o.clip, "largest 2-norm of the gradients; 0: any")
@@ -97,6 +100,8 @@ void check_names(const Options& o) {
                             fmt::join(nn::gpt_preset_names(), ", ")));
   if (o.eval && o.out.empty()) throw Error("--eval: give the folder of the model with --out");
   if (o.resume && o.out.empty()) throw Error("--resume: give the folder of the run with --out");
+  if (o.resume && !o.init.empty())
+    throw Error("--resume goes on from a checkpoint, --init starts from weights: give one of them");
   if (o.resume && o.eval) throw Error("--resume trains and --eval does not: give one of them");
 }
 
@@ -170,6 +175,7 @@ void apply(const Options& o, Plan& plan) {
   set(m.dropout, o.dropout);
   set(c.recompute, o.recompute);
   set(c.dtype, o.dtype);
+  set(c.optimizer, o.optimizer);
   set(c.attention, o.attention);
   set(c.weight_decay, o.weight_decay);
   set(c.seed, o.seed);

@@ -14,10 +14,11 @@ struct Options {
   std::optional<double> lr, dropout;
   std::optional<int64_t> accumulate, decay_steps;
   std::optional<double> clip, weight_decay;
-  std::optional<std::string> schedule, recompute, dtype, attention;
+  std::optional<std::string> schedule, recompute, dtype, attention, optimizer;
   std::optional<uint64_t> seed;
 
   std::string data, device = "auto", out;
+  std::string init;    // weights to start from, safetensors
   int64_t memory = 0;  // bytes; 0: what the device has
   bool plan_memory = false;
   int64_t eval_every = 0, save_every = 0, stop_after = 0;

@@ -58,25 +58,26 @@ void write_tensors(const fs::path& folder, const char* file, const GptTrainer& t
   write_safetensors(folder / file, tensors);
 }
 
-// The file's tensors, checked against the names and types that the trainer has.
-void read_tensors(const fs::path& folder, const char* file_name, const GptTrainer& trainer,
-                  const std::vector<std::string>& names, const TrainState& state,
+using Checksums = std::map<std::string, std::string>;
+
+// The file's tensors, checked against the names and types that the trainer has, and the checksums
+// if there are any to check.
+void read_tensors(const std::string& path, const GptTrainer& trainer,
+                  const std::vector<std::string>& names, const Checksums* sums,
                   std::vector<NamedTensor>& tensors) {
-  std::string path = folder / file_name;
   SafetensorsFile file(path);
-  auto sums = state.checksums.find(file_name);
   for (const std::string& name : names) {
     const auto* entry = file.find(name);
     if (entry == nullptr) throw Error(fmt::format("'{}' has no tensor '{}'", path, name));
     require_type(fmt::format("'{}': tensor '{}'", path, name), trainer.state(name).type(),
                  entry->type);
     Tensor value = file.read(*entry);
-    bool known = sums != state.checksums.end() && sums->second.contains(name);
-    if (!known || sums->second.at(name) != checksum_of(value))
+    bool known = sums != nullptr && sums->contains(name);
+    if (sums != nullptr && (!known || sums->at(name) != checksum_of(value)))
       throw Error(fmt::format(
           "'{}': tensor '{}' is not the one that was saved: its checksum is {}, "
           "that in {} {}",
-          path, name, checksum_of(value), kState, known ? sums->second.at(name) : "is missing"));
+          path, name, checksum_of(value), kState, known ? sums->at(name) : "is missing"));
     tensors.emplace_back(name, std::move(value));
   }
   if (file.entries().size() != names.size())
@@ -135,9 +136,9 @@ std::string save_checkpoint(const std::string& dir, const GptTrainer& trainer, T
     remove_leftovers(dir);
     fs::create_directories(scratch);
     state.checksums.clear();
-    state.updates = trainer.updates();
     state.loss_scale = trainer.loss_scale();
     state.skipped = trainer.skipped();
+    state.updates = trainer.updates().value_or(state.step - state.skipped);
     write_tensors(scratch, kModel, trainer, trainer.weight_names(), state);
     write_tensors(scratch, kOptimizer, trainer, trainer.optimizer_names(), state);
     write_text(scratch / kState, to_json(state));
@@ -196,9 +197,20 @@ TrainState read_train_state(const std::string& folder) {
 void load_checkpoint(const std::string& folder, const TrainState& state, GptTrainer& trainer,
                      bool optimizer) {
   std::vector<NamedTensor> tensors;
-  read_tensors(folder, kModel, trainer, trainer.weight_names(), state, tensors);
-  if (optimizer)
-    read_tensors(folder, kOptimizer, trainer, trainer.optimizer_names(), state, tensors);
+  const Checksums none;
+  auto read = [&](const char* file, const std::vector<std::string>& names) {
+    auto known = state.checksums.find(file);
+    read_tensors(fs::path(folder) / file, trainer, names,
+                 known != state.checksums.end() ? &known->second : &none, tensors);
+  };
+  read(kModel, trainer.weight_names());
+  if (optimizer) read(kOptimizer, trainer.optimizer_names());
+  for (const auto& [name, value] : tensors) trainer.set_state(name, value);
+}
+
+void load_weights(const std::string& path, GptTrainer& trainer) {
+  std::vector<NamedTensor> tensors;
+  read_tensors(path, trainer, trainer.weight_names(), nullptr, tensors);
   for (const auto& [name, value] : tensors) trainer.set_state(name, value);
 }
 

@@ -26,4 +26,8 @@ TrainState read_train_state(const std::string& folder);
 void load_checkpoint(const std::string& folder, const TrainState& state, GptTrainer& trainer,
                      bool optimizer);
 
+// The model's weights from a safetensors file, by name; refuses what is missing, of another type,
+// or no weight of the model, before anything is set.
+void load_weights(const std::string& path, GptTrainer& trainer);
+
 }  // namespace sinter::train

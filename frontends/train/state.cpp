@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 3;
+constexpr int kFormat = 4;
 
 // Each field of a config once, for writing, for reading and for comparing.
 template <typename Config, typename Visit>
@@ -36,6 +36,7 @@ void visit_state(State& s, Visit&& visit) {
   visit("batch", s.config.batch);
   visit("accumulate", s.config.accumulate);
   visit("clip", s.config.clip);
+  visit("optimizer", s.config.optimizer);
   visit("weight_decay", s.config.weight_decay);
   visit("dropout", s.config.model.dropout);
   visit("recompute", s.config.recompute);
@@ -134,6 +135,7 @@ std::vector<std::string> differences(const TrainConfig& saved, const TrainConfig
   compare("seed", saved.seed, asked.seed);
   compare("batch", saved.batch, asked.batch);
   compare("dtype", saved.dtype, asked.dtype);
+  compare("optimizer", saved.optimizer, asked.optimizer);
   return found;
 }
 

@@ -1,5 +1,7 @@
-#include <sinter/frontends/dsl/optimizer.h>
 #include <sinter/frontends/train/trainer.h>
+
+#include <fmt/ranges.h>
+#include <sinter/frontends/dsl/optimizer.h>
 #include <sinter/ir/ops.h>
 #include <sinter/ir/philox.h>
 #include <sinter/passes/accumulate.h>
@@ -47,6 +49,25 @@ std::optional<int64_t> budget_of(const std::string& recompute) {
   return bytes;
 }
 
+// With the settings that large models are trained with; the rate is a value of each step.
+Optimizer make_optimizer(const std::string& name, double decay) {
+  AdamW adamw{.beta2 = 0.95, .weight_decay = decay};
+  if (name == "adam") return Adam{.beta2 = 0.95, .weight_decay = decay};
+  if (name == "sgd") return Sgd{.weight_decay = decay};
+  if (name == "momentum") return Sgd{.momentum = 0.9, .weight_decay = decay};
+  if (name == "lion") return Lion{.weight_decay = decay};
+  if (name == "adafactor") return Adafactor{.weight_decay = decay};
+  if (name == "muon") {
+    // Matrices within the blocks; the rest, embeddings and head included, by AdamW.
+    Muon muon{.weight_decay = decay, .adjust = "match_rms_adamw", .others = adamw};
+    muon.takes = [](std::string_view parameter, const TensorType& type) {
+      return type.rank() == 2 && parameter.starts_with("blocks.");
+    };
+    return muon;
+  }
+  return adamw;
+}
+
 nn::GptConfig with_segments(const TrainConfig& c) {
   nn::GptConfig model = c.model;
   if (c.recompute == "block") model.recompute_group = 1;
@@ -67,6 +88,12 @@ Tensor part_of(const Tensor& whole, int64_t part, int64_t rows) {
 }
 
 }  // namespace
+
+std::span<const std::string_view> optimizer_names() {
+  static constexpr std::string_view kNames[] = {"adamw", "adam",      "sgd", "momentum",
+                                                "lion",  "adafactor", "muon"};
+  return kNames;
+}
 
 std::optional<Schedule> parse_schedule(std::string_view name) {
   for (Schedule s : {Schedule::Constant, Schedule::Cosine, Schedule::Linear, Schedule::Wsd})
@@ -121,6 +148,10 @@ void TrainConfig::check() const {
     throw Error(fmt::format("dtype must be f32, tf32, bf16 or f16, not '{}'", dtype));
   if (!parse_attention(attention))
     throw Error(fmt::format("attention must be auto, composed or flash, not '{}'", attention));
+  std::span<const std::string_view> known = optimizer_names();
+  if (std::find(known.begin(), known.end(), optimizer) == known.end())
+    throw Error(
+        fmt::format("there is no optimizer '{}'; there are {}", optimizer, fmt::join(known, ", ")));
   if (!(clip >= 0)) throw Error(fmt::format("clip must not be {}", clip));
   if (recompute != "none" && recompute != "block" && recompute != "sqrt" && !budget_of(recompute))
     throw Error(fmt::format("recompute must be none, block, sqrt or a number of bytes, not '{}'",
@@ -131,7 +162,7 @@ std::unique_ptr<Model> build_gpt(const TrainConfig& c) {
   c.check();
   auto model = std::make_unique<Model>();
   TensorType tokens = i32({c.rows(), c.model.context});
-  AdamW optimizer{.beta2 = 0.95, .weight_decay = c.weight_decay};
+  Optimizer optimizer = make_optimizer(c.optimizer, c.weight_decay);
   MinimizeOptions options{.clip = c.clip, .grad_norm = "grad_norm", .skipped = "skipped_steps"};
 
   bool scales = c.dtype == "f16";
@@ -255,8 +286,12 @@ std::vector<std::string> GptTrainer::optimizer_names() const {
   return names;
 }
 
-int64_t GptTrainer::updates() const {
-  return static_cast<int64_t>(program_.state(optimizer_count("adamw")).at(0));
+std::optional<int64_t> GptTrainer::updates() const {
+  // Rules that count say so: adamw.t. Muon's matrices do not, AdamW's vectors beside them do.
+  for (const State& s : program_.executable().module().states)
+    if (s.type == TensorType{DType::I32, {}} && s.name.ends_with(".t"))
+      return static_cast<int64_t>(program_.state(s.name).at(0));
+  return std::nullopt;
 }
 
 double GptTrainer::loss_scale() const {

@@ -20,7 +20,8 @@ struct TrainConfig {
   int64_t batch = 16;  // sequences of a step
   // Parts of the batch, one after another: less memory, and the gradients of the whole.
   int64_t accumulate = 1;
-  double clip = 0;  // of the gradients' 2-norm; 0: none
+  double clip = 0;                  // of the gradients' 2-norm; 0: none
+  std::string optimizer = "adamw";  // one of optimizer_names()
   double weight_decay = 0.1;
   // none; block: each block's inside is computed again for the backward pass; sqrt: that of about
   // sqrt(layers) blocks at a time; or the bytes of activations to keep.
@@ -36,6 +37,9 @@ struct TrainConfig {
   std::string dtype = "f32";
   uint64_t seed = 1;
 };
+
+// adamw, adam, sgd, momentum, lion, adafactor, muon.
+std::span<const std::string_view> optimizer_names();
 
 // Lr as a function of the step: linear warm-up, then the schedule from the peak to a tenth of it.
 enum class Schedule : uint8_t {
@@ -80,8 +84,8 @@ class GptTrainer {
   // States that are parameters, and the optimizer's.
   std::vector<std::string> weight_names() const { return model_->parameters(); }
   std::vector<std::string> optimizer_names() const;
-  // How many updates were applied, and how many not.
-  int64_t updates() const;
+  // How many updates were applied, where the optimizer counts; and how many were not.
+  std::optional<int64_t> updates() const;
   int64_t skipped() const;
   double loss_scale() const;  // 1 unless the dtype is f16
   Tensor state(std::string_view name) const { return program_.state(name); }
