@@ -13,7 +13,8 @@
 //                          of q, k, v, dy, dk, dv, FlashParams, rows, sums, turns, i32 parts
 //   flash_hopper_finish    grid and threads as prepare: FlashParams, sums
 // parts: flash_hopper_backward_parts of batch * kv_heads heads; all blocks must be resident when it
-// is more than 1. rows, sums and turns are work space that needs no clearing.
+// is more than 1. rows, sums and turns are work space that needs no clearing. All extents are at
+// least 1.
 //
 // A tensor map is of rank 4: {width, rows, heads, batch} elements of 16 bits, strides in bytes of
 // rows, heads and batch, a box of {columns, rows, 1, 1}, no interleave, zeros outside.
