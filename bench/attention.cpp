@@ -1,6 +1,6 @@
 // Flash attention on the device: checked against f64 on samples of rows, then timed.
 //
-//   bench_attention [--only D:S] [--sweep] [--no-portable] [--repeat N]
+//   bench_attention [--check] [--only D:S] [--sweep] [--no-portable] [--repeat N]
 //
 // Shapes: causal, 16,384 tokens, hidden 2048, head sizes 64 and 128, sequences of 1k, 4k and 16k;
 // the same without a mask; and 32 heads on 8 key heads at head size 128. q, k and v are read from
@@ -19,6 +19,7 @@
 #include <sinter/runtime/cuda/driver.h>
 #include <sinter/runtime/cuda/nvrtc.h>
 #include <sinter/runtime/cuda/tensor_map.h>
+#include <sinter/runtime/disk_cache.h>
 
 #include <algorithm>
 #include <chrono>
@@ -272,7 +273,7 @@ double Problem::backward_error() const {
   for (int trial = 0; trial < 8; ++trial) {
     const int b = static_cast<int>(random() % static_cast<unsigned>(s.batch));
     const int h = static_cast<int>(random() % static_cast<unsigned>(s.heads)), kv = h / group;
-    const int at = trial == 0   ? 1
+    const int at = trial == 0   ? std::min(1, s.length - 1)
                    : trial == 1 ? s.length - 1
                                 : static_cast<int>(random() % static_cast<unsigned>(s.length));
     const auto size = static_cast<size_t>(s.dim);
@@ -309,6 +310,7 @@ using Launch = std::function<void()>;
 
 class Bench {
  public:
+  // repeat 0: nothing is timed.
   Bench(cuda::Device& device, int repeat)
       : device_(&device), stream_(device), flush_(device, size_t{256} << 20), repeat_(repeat) {}
 
@@ -319,6 +321,7 @@ class Bench {
   // Median milliseconds.
   double time(const Launch& launch) const {
     std::vector<double> times;
+    if (repeat_ == 0) return 0;
     for (int i = 0; i < repeat_ + 3; ++i) {
       cuda::fill_bytes(stream_, flush_.address(), 0, flush_.size());
       const cuda::Event begin(*device_), end(*device_);
@@ -334,7 +337,7 @@ class Bench {
 
   void report(const Shape& s, const std::string& what, double flops, double ms, double error,
               double limit) {
-    const double tflops = flops / ms / 1e9;
+    const double tflops = ms > 0 ? flops / ms / 1e9 : 0;
     const bool right = error < limit;
     failed_ = failed_ || !right;
     fmt::print(
@@ -349,6 +352,7 @@ class Bench {
     std::fflush(stdout);
   }
   bool failed() const { return failed_; }
+  bool timed() const { return repeat_ > 0; }
 
  private:
   cuda::Device* device_;
@@ -460,7 +464,7 @@ void hopper_backward(Bench& bench, const Problem& problem, bool deterministic,
   bench.report(problem.shape(), what, 2.5 * problem.shape().forward_flops(), bench.time(launch),
                error, kLimit);
   const Launch alone = [&] { main.launch(bench.stream(), main_shape, second); };
-  if (!deterministic || parts == 1)  // turns would have to be set back
+  if (bench.timed() && (!deterministic || parts == 1))  // turns would have to be set back
     fmt::print("     of it the main kernel {:.3f} ms\n", bench.time(alone));
 }
 
@@ -537,7 +541,41 @@ std::vector<FlashHopperTiles> forward_variants(const FlashInstance& instance, bo
   return list;
 }
 
-int run(const std::string& only, bool sweep, bool with_portable, int repeat) {
+// Compiles what the shapes need, in parallel, and says how long one pair takes alone and uncached.
+void compile_ahead(cuda::Device& device, const std::vector<Shape>& shapes, bool with_portable) {
+  std::vector<cuda::CompileRequest> requests;
+  std::vector<std::pair<int, bool>> seen;
+  for (const Shape& shape : shapes) {
+    if (std::find(seen.begin(), seen.end(), std::pair(shape.dim, shape.causal)) != seen.end())
+      continue;
+    seen.emplace_back(shape.dim, shape.causal);
+    FlashInstance instance;
+    instance.head_dim = instance.value_dim = shape.dim;
+    instance.causal = shape.causal;
+    const auto backward = flash_hopper_backward_tiles(shape.dim, shape.dim, 2);
+    requests.push_back(request_of(
+        device, flash_hopper_source(FlashHopperUnit::Forward, instance,
+                                    flash_hopper_forward_tiles(shape.dim, shape.dim, 2, false))));
+    for (bool deterministic : {true, false})
+      requests.push_back(request_of(device, flash_hopper_source(FlashHopperUnit::Backward, instance,
+                                                                backward, deterministic)));
+    if (!with_portable) continue;
+    const auto shared = static_cast<size_t>(device.info().shared_per_block);
+    for (FlashKernel kernel : {FlashKernel::Forward, FlashKernel::Delta, FlashKernel::BackwardKv,
+                               FlashKernel::BackwardQ})
+      requests.push_back(request_of(
+          device,
+          flash_source(kernel, instance, flash_tiles(kernel, shape.dim, shape.dim, 2, shared))));
+  }
+  if (requests.empty()) return;
+  const auto start = std::chrono::steady_clock::now();
+  for (size_t i : {size_t{0}, size_t{1}}) cuda::compile(requests[i]);
+  fmt::print("forward and backward at head size {} compile in {:.2f} s\n", seen.front().first,
+             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  cuda::compile_all(requests, &DiskCache::global());
+}
+
+int run(const std::string& only, bool sweep, bool with_portable, int repeat, bool check) {
   if (cuda::device_count() == 0) {
     fmt::print(stderr, "{}\n", cuda::unavailable_reason());
     return 3;
@@ -548,20 +586,35 @@ int run(const std::string& only, bool sweep, bool with_portable, int repeat) {
     return 3;
   }
   std::vector<Shape> shapes;
+  if (check) {
+    repeat = 0;
+    for (bool causal : {true, false})
+      for (int dim : {64, 128, 96, 40})
+        for (int length : {1, 63, 65, 128, 130, 257, 1000})
+          shapes.push_back({2, 4, 2, length, dim, causal});
+  }
   for (bool causal : {true, false})
     for (int dim : {64, 128})
       for (int length : {1024, 4096, 16384})
         shapes.push_back({16384 / length, 2048 / dim, 2048 / dim, length, dim, causal});
   for (int length : {2048, 8192}) shapes.push_back({16384 / length, 32, 8, length, 128, true});
+  if (check) shapes.resize(2 * 4 * 7);
+  if (!only.empty())
+    shapes.erase(std::remove_if(
+                     shapes.begin(), shapes.end(),
+                     [&](const Shape& s) { return only != fmt::format("{}:{}", s.dim, s.length); }),
+                 shapes.end());
+  compile_ahead(device, shapes, with_portable);
   Bench bench(device, repeat);
   for (const Shape& shape : shapes) {
-    if (!only.empty() && only != fmt::format("{}:{}", shape.dim, shape.length)) continue;
     const Problem problem(device, bench.stream(), shape);
     if (with_portable) portable(bench, problem);
     for (const FlashHopperTiles& tiles : forward_variants(problem.instance, sweep))
       hopper_forward(bench, problem, tiles);
     hopper_backward(bench, problem, true, std::nullopt);
     hopper_backward(bench, problem, false, std::nullopt);
+    if (check && shape.length > 256)
+      hopper_backward(bench, problem, true, (shape.length + 127) / 128);
     if (sweep) {
       hopper_backward(bench, problem, true, std::nullopt, false);
       const int key_tiles = (shape.length + 127) / 128;
@@ -580,7 +633,7 @@ int run(const std::string& only, bool sweep, bool with_portable, int repeat) {
 #else
 
 namespace {
-int run(const std::string&, bool, bool, int) {
+int run(const std::string&, bool, bool, int, bool) {
   fmt::print(stderr, "built without CUDA\n");
   return 3;
 }
@@ -591,15 +644,16 @@ int run(const std::string&, bool, bool, int) {
 int main(int argc, char** argv) {
   CLI::App app{"Flash attention, checked and timed"};
   std::string only;
-  bool sweep = false, no_portable = false;
+  bool sweep = false, no_portable = false, check = false;
   int repeat = 20;
   app.add_option("--only", only, "one head size and length, as 64:1024");
+  app.add_flag("--check", check, "odd sizes, checked and not timed");
   app.add_flag("--sweep", sweep, "other tiles and parts too");
   app.add_flag("--no-portable", no_portable, "the Hopper kernels alone");
   app.add_option("--repeat", repeat, "timed launches of each")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   try {
-    return run(only, sweep, !no_portable, repeat);
+    return run(only, sweep, !no_portable, repeat, check);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;
