@@ -52,17 +52,18 @@ struct Shape {
 
 struct Kernels {
   std::unique_ptr<cuda::Module> module;
-  double seconds = 0;  // to compile
 };
-Kernels compile(cuda::Device& device, std::string source) {
+cuda::CompileRequest request_of(const cuda::Device& device, std::string source) {
   cuda::CompileRequest request;
   request.name = "attention";
   request.source = std::move(source);
   request.arch = device.info().arch();
-  const auto start = std::chrono::steady_clock::now();
-  const auto unit = cuda::compile(request);
+  return request;
+}
+Kernels compile(cuda::Device& device, std::string source) {
+  const cuda::CompileRequest request = request_of(device, std::move(source));
+  const auto unit = cuda::compile(request, &DiskCache::global());
   Kernels kernels;
-  kernels.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (const auto& kernel : unit.kernels)
     if (kernel.spill_store_bytes != 0)
       fmt::print("note: {} spills {} bytes\n", kernel.name, kernel.spill_store_bytes);
