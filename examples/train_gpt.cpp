@@ -37,8 +37,7 @@ std::string cuda_target_name() {
 }
 
 // For a card of each size, what the run takes as it was asked for, and what would fit.
-int plan_memory(const Options& o) {
-  Plan plan = plan_for(o, DeviceKind::Cuda);
+void print_plans(const train::TrainConfig& config) {
   struct Card {
     int64_t gib;
     const char* target;
@@ -46,11 +45,30 @@ int plan_memory(const Options& o) {
   for (Card card : {Card{24, "sm_89"}, Card{40, "sm_80"}, Card{80, "sm_90a"}}) {
     // The driver and its context take a part of each card.
     int64_t limit = (card.gib << 30) - (int64_t{1} << 29);
-    int64_t asked = train::planned_bytes(plan.config, card.target);
-    auto fit = train::find_fit(plan.config, card.target, limit);
+    int64_t asked = train::planned_bytes(config, card.target);
+    auto fit = train::find_fit(config, card.target, limit);
     fmt::print("{} GiB ({}): {} as asked for; {}\n", card.gib, card.target, byte_text(asked),
                fit ? fmt::format("{} with {}", byte_text(fit->bytes), train::flags_of(fit->config))
                    : "nothing fits");
+    std::fflush(stdout);
+  }
+}
+
+// Of the model that was named, or of each preset.
+int plan_memory(Options o) {
+  bool named = !o.model.empty() || o.layers || o.heads || o.kv_heads || o.width || o.head_dim ||
+               o.vocab || o.context;
+  if (named) {
+    print_plans(plan_for(o, DeviceKind::Cuda).config);
+    return 0;
+  }
+  for (std::string_view preset : nn::gpt_preset_names()) {
+    o.model = preset;
+    train::TrainConfig config = plan_for(o, DeviceKind::Cuda).config;
+    fmt::print("{}, {} parameters, --batch {} --dtype {}\n", preset,
+               train::short_count(double(config.model.parameter_count())), config.batch,
+               config.dtype);
+    print_plans(config);
   }
   return 0;
 }

@@ -242,8 +242,7 @@ class Planner {
 namespace {
 
 std::string label(const PlannedValue& p) {
-  if (!p.value.name().empty()) return "%" + p.value.name();
-  return fmt::format("({})", p.value.op()->name());
+  return detail::name_of(p.value);
 }
 
 std::string place(const MemoryPlan& plan, const PlannedValue& p) {

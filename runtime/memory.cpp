@@ -30,8 +30,7 @@ int64_t aligned(int64_t bytes) {
 
 std::string line_of(const PlannedValue& p) {
   const Op* op = p.value.op();
-  std::string name =
-      p.value.name().empty() ? fmt::format("({})", op->name()) : "%" + p.value.name();
+  std::string name = name_of(p.value);
   std::string at = op != nullptr && op->loc().known() ? " at " + op->loc().str() : "";
   return fmt::format("{} bytes: {} {}{}", p.bytes, name, p.value.type().str(), at);
 }

@@ -90,6 +90,34 @@ Value find_value(const Graph& graph, std::string_view name) {
   return {};
 }
 
+std::string name_of(Value v) {
+  constexpr size_t kNames = 2, kSeen = 64;
+  if (!v.name().empty() || v.op() == nullptr) return "%" + v.name();
+  // Level by level up the operands; those of the first level that has names.
+  std::vector<std::string> names;
+  std::vector<const Op*> level{v.op()}, seen = level;
+  while (!level.empty() && names.empty() && seen.size() < kSeen) {
+    std::vector<const Op*> above;
+    for (const Op* op : level)
+      for (Value operand : op->operands()) {
+        if (!operand) continue;
+        if (!operand.name().empty()) {
+          std::string name = "%" + operand.name();
+          if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+        } else if (const Op* up = operand.op();
+                   up != nullptr && std::find(seen.begin(), seen.end(), up) == seen.end()) {
+          above.push_back(up);
+          seen.push_back(up);
+        }
+      }
+    level = std::move(above);
+  }
+  if (names.size() > kNames) names.resize(kNames);
+  std::string from;
+  for (const std::string& name : names) from += (from.empty() ? " of " : ", ") + name;
+  return fmt::format("({}{})", v.op()->name(), from);
+}
+
 std::string describe(Value v) {
   std::string name = v.name();
   if (name.empty())

@@ -31,6 +31,10 @@ std::string operand_name(const Op& op, size_t i);
 // "%h: f32[8,64], 2048 bytes"; an unnamed value is called after its op.
 std::string describe(Value v);
 
+// "%h", or for a value that nobody named the op and the nearest named values that it comes from:
+// "(fusion of %x, %w)".
+std::string name_of(Value v);
+
 // `wanted`, else what SINTER_DUMP names, made where it is missing. Nothing asked for: "". A folder
 // that cannot be had: "", and why in `problem`, for dumping fails no compile.
 std::string dump_folder(std::string wanted, std::string& problem);

@@ -77,3 +77,18 @@ TEST_CASE("RT-01: a model a tenth over the card") {
   options.memory_info = MemoryInfo{need, need};
   compile(*module, options);
 }
+
+TEST_CASE("memory: what fusion made is named after the values that it came from") {
+  auto module = parse(R"(graph @g(%x: f32[64,32], %w: f32[32,64]) -> f32[64,1] {
+  %0 = matmul %x, %w : f32[64,64]
+  %1 = exp %0 : f32[64,64]
+  %2 = matmul %1, %1 : f32[64,64]
+  %3 = sum %2 {axes = [1], keep = true} : f32[64,1]
+  return out = %3
+})");
+  CompileOptions options = options_for(DeviceKind::Interpreter);
+  options.memory_info = MemoryInfo{1, 1};
+  std::string error = error_of([&] { compile(*module, options); });
+  CHECK_MESSAGE(has(error, "16384 bytes: (matmul of %x, %w) f32[64,64] at trial.sir:2:8"), error);
+  CHECK_MESSAGE(has(error, "16384 bytes: (fusion of %x, %w) f32[64,64] at trial.sir:3:8"), error);
+}
