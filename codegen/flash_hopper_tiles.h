@@ -64,8 +64,8 @@ constexpr FlashHopperTiles flash_hopper_forward_tiles(int head_dim, int value_di
   const auto stages = static_cast<size_t>(t.stages);
   const size_t elements =
       m * width + stages * n * (width + value_width) + (t.reuse_q ? 0 : m * value_width);
-  // A kilobyte to begin at a multiple of it, and the barriers.
-  t.shared_bytes = 2 * elements + 1024 + 8 * (2 + 4 * stages);
+  // A kilobyte to begin at a multiple of it, the barriers and two items.
+  t.shared_bytes = 2 * elements + 1024 + 8 * (2 + 4 * stages) + 64;
   return t.shared_bytes <= kHopperSharedBytes ? t : FlashHopperTiles{};
 }
 

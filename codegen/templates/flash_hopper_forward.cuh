@@ -16,6 +16,7 @@
 //   V   [kTileN][kValueWidth]   x kStages
 //   O   [kTileM][kValueWidth]   in 64-row boxes, or in Q's place (kReuseQ)
 //   mbarriers: Q full, empty; K and V full, empty for each stage
+//   items [2]                 what Q's tile is of, and of the one before
 //
 // Pipeline. The feeder asks for K(n-1) before V(n): the order in which they are read. A warpgroup
 // issues S(n-1) = Q K^T and O += P(n) V together, waits for S alone, and makes P(n-1) while P(n) V
@@ -57,7 +58,9 @@ struct HopperForward {
     kVEmpty = kVFull + kStages,
     kBarrierCount = kVEmpty + kStages
   };
-  static constexpr uint32_t kUsedBytes = kBarriers + 8 * kBarrierCount;
+  static constexpr uint32_t kItems = kBarriers + 8 * kBarrierCount;
+  static constexpr uint32_t kUsedBytes = kItems + 2 * 32;
+  static_assert(kBarrierCount % 2 == 0, "items begin at a multiple of 16");
   static_assert(kUsedBytes + 1024 <= kSharedBytes, "with room to begin at a multiple of 1024");
   static_assert(kWarps == 4 * (kConsumers + 1), "the feeder's warpgroup counts");
 };
@@ -104,6 +107,26 @@ SN_FN int hopper_item_index(const FlashParams& p, int round) {
   return index < total ? index : -1;
 }
 
+// The feeder works items out and leaves them in shared memory, where they come and go with Q.
+SN_FN uint32_t hopper_item_place(uint32_t shared, int round) {
+  return shared + HopperForward::kItems + static_cast<uint32_t>(round & 1) * 32;
+}
+SN_FN void hopper_tell_item(uint32_t place, const HopperItem& item) {
+  hopper::store_int4(place, make_int4(item.head, item.batch, item.row, item.length));
+  hopper::store_int4(place + 16, make_int4(item.tile_begin, item.tile_end, 0, 0));
+}
+SN_FN HopperItem hopper_read_item(uint32_t place) {
+  const int4 a = hopper::load_int4(place), b = hopper::load_int4(place + 16);
+  HopperItem item;
+  item.head = a.x;
+  item.batch = a.y;
+  item.row = a.z;
+  item.length = a.w;
+  item.tile_begin = b.x;
+  item.tile_end = b.y;
+  return item;
+}
+
 // The feeder: one thread.
 SN_FN void hopper_forward_feed(const hopper::TensorMap& q_map, const hopper::TensorMap& k_map,
                                const hopper::TensorMap& v_map, const FlashParams& p,
@@ -116,7 +139,12 @@ SN_FN void hopper_forward_feed(const hopper::TensorMap& q_map, const hopper::Ten
   hopper::prefetch_map(v_map);
   for (int round = 0;; ++round) {
     const int index = hopper_item_index(p, round);
-    if (index < 0) break;
+    if (index < 0) {
+      hopper::barrier_wait(barrier(F::kQEmpty), q_parity ^ 1u);
+      hopper::store_int4(hopper_item_place(shared, round), make_int4(-1, 0, 0, 0));
+      hopper::barrier_arrive(barrier(F::kQFull));
+      break;
+    }
     const HopperItem item = hopper_item(p, index);
     const int kv_head = item.head / (p.heads / p.kv_heads);
     const auto load_k = [&](int tile) {
@@ -129,6 +157,7 @@ SN_FN void hopper_forward_feed(const hopper::TensorMap& q_map, const hopper::Ten
     };
     if (item.tile_end > item.tile_begin) load_k(item.tile_end - 1);
     hopper::barrier_wait(barrier(F::kQEmpty), q_parity ^ 1u);
+    hopper_tell_item(hopper_item_place(shared, round), item);
     hopper::barrier_arrive_expect(barrier(F::kQFull), F::Q::kBytes);
     F::Q::load(shared + F::kQ, q_map, barrier(F::kQFull), item.row, item.head, item.batch);
     q_parity ^= 1u;
@@ -312,9 +341,9 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
   uint32_t probabilities[kTileN / 4];
 
   for (int round = 0;; ++round) {
-    const int index = hopper_item_index(p, round);
-    if (index < 0) break;
-    const HopperItem item = hopper_item(p, index);
+    hopper::barrier_wait(barrier(F::kQFull), static_cast<uint32_t>(round & 1));
+    const HopperItem item = hopper_read_item(hopper_item_place(shared, round));
+    if (item.head < 0) break;
     const int first = item.row + 64 * group;  // this warpgroup's rows
     const int last = min(first + 64, p.queries) - 1;
     const Interval seen =
@@ -392,7 +421,6 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
     };
     const auto release_v = [&] { release(F::kVEmpty + hopper_stage<kStages>(count - 1)); };
 
-    hopper::barrier_wait(barrier(F::kQFull), static_cast<uint32_t>(round & 1));
 #pragma unroll 1
     for (; tile >= max(end, item.tile_begin); --tile) skip();
     if (end > begin) {
@@ -434,8 +462,7 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
 #pragma unroll 1
     for (; tile >= item.tile_begin; --tile) skip();
 
-    // O and the log-sum-exp. The item is worked out again rather than kept.
-    hopper::forget(round);
+    // O and the log-sum-exp. The item is read again rather than kept.
     int at = static_cast<int>(threadIdx.x) - 128;
     hopper::forget(at);
     const int of_group = at / 128;
@@ -444,7 +471,7 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
     const uint32_t o_tile = shared + F::kO +
                             (kReuseQ ? static_cast<uint32_t>(64 * of_group * F::Q::kSpan)
                                      : static_cast<uint32_t>(of_group) * F::O::kBytes);
-    const HopperItem done = hopper_item(p, hopper_item_index(p, round));
+    const HopperItem done = hopper_read_item(hopper_item_place(shared, round));
     const int o_first = done.row + 64 * of_group, o_row = o_first + at / 32 * 16 + (at & 31) / 4;
     float inverse[2];
 #pragma unroll

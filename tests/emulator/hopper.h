@@ -90,6 +90,14 @@ inline void store_float4(uint32_t address, float4 v) {
   std::memcpy(::sinter::emulator::shared_pointer(address, 16, 16, "st.shared.v4"), &v, 16);
   note_write(address);
 }
+inline int4 load_int4(uint32_t address) {
+  int4 v;
+  std::memcpy(&v, ::sinter::emulator::shared_pointer(address, 16, 16, "ld.shared.v4"), 16);
+  return v;
+}
+inline void store_int4(uint32_t address, int4 v) {
+  std::memcpy(::sinter::emulator::shared_pointer(address, 16, 16, "st.shared.v4"), &v, 16);
+}
 inline void store_zeros(uint32_t address) {
   std::memset(::sinter::emulator::shared_pointer(address, 16, 16, "st.shared.v4"), 0, 16);
   note_write(address);
