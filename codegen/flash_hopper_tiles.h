@@ -86,7 +86,7 @@ constexpr FlashHopperTiles flash_hopper_backward_tiles(int head_dim, int value_d
   const size_t m = static_cast<size_t>(t.tile_m), n = 128, width = narrow ? 64 : 128;
   t.shared_bytes = 2 * (2 * n * width) + 2 * 2 * (2 * m * width)  // K, V; Q and dY twice
                    + 2 * (2 * n * m) + 4 * m * width              // dS twice; dQ
-                   + 2 * (8 * m + 16) + 8 * 16 + 1024;
+                   + 2 * (8 * m + 16) + 8 * 16 + 64 + 1024;
   return t;
 }
 // Into how many parts the backward kernel best divides the key tiles of each of `heads` (batch

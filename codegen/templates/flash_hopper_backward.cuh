@@ -27,7 +27,7 @@
 //   dS'    [128][kTileM]    x 2; at a tile's end dV on its way out
 //   dQ     [kTileM][W] f32  in the order of registers; at a tile's end dK on its way out
 //   rows   [kTileM] lse, [kTileM] delta and a flag, x 2
-//   mbarriers
+//   mbarriers; work [2]: which key tile K and V are of, and the one before
 //
 // Pipeline of a step, in each warpgroup: issue S' and dP'; wait for S', make P'; wait for dP', make
 // dS'; issue dV; write dS'; issue dK and dQ; wait for each, and put dQ into shared memory, where
@@ -71,7 +71,8 @@ struct HopperBackward {
     kStepDone = kSumEmpty + 2,  // one; by both warpgroups
     kBarrierCount = kStepDone + 1
   };
-  static constexpr uint32_t kUsedBytes = kBarriers + 8 * kBarrierCount;
+  static constexpr uint32_t kWork = (kBarriers + 8 * kBarrierCount + 15) / 16 * 16;
+  static constexpr uint32_t kUsedBytes = kWork + 2 * 32;
   static_assert(kUsedBytes + 1024 <= kSharedBytes, "with room to begin at a multiple of 1024");
   static_assert(kTileN == 128 && kStages == 2 && kWarps == 12, "two warpgroups of 64 keys");
   static_assert(kTileM == (kSpread == 64 ? 128 : 64), "dQ is split by rows, or by whole boxes");
@@ -240,6 +241,28 @@ SN_KERNEL void __launch_bounds__(kPrepareThreads)
 
 // --- The main kernel ---
 
+// The feeder works key tiles out and leaves them in shared memory, where they come and go with K.
+SN_FN uint32_t hopper_work_place(uint32_t shared, uint32_t tiles) {
+  return shared + HopperBackward::kWork + (tiles & 1u) * 32;
+}
+SN_FN void hopper_tell_work(uint32_t place, const HopperWork& work) {
+  hopper::store_int4(place, make_int4(work.tile, work.kv_head, work.batch, work.length));
+  hopper::store_int4(place + 16, make_int4(work.first, work.count, work.start, work.round));
+}
+SN_FN HopperWork hopper_read_work(uint32_t place) {
+  const int4 a = hopper::load_int4(place), b = hopper::load_int4(place + 16);
+  HopperWork work;
+  work.tile = a.x;
+  work.kv_head = a.y;
+  work.batch = a.z;
+  work.length = a.w;
+  work.first = b.x;
+  work.count = b.y;
+  work.start = b.z;
+  work.round = b.w;
+  return work;
+}
+
 SN_FN void hopper_backward_feed(const hopper::TensorMap& q_map, const hopper::TensorMap& k_map,
                                 const hopper::TensorMap& v_map, const hopper::TensorMap& dy_map,
                                 const FlashParams& p, const float* rows, int parts,
@@ -248,8 +271,13 @@ SN_FN void hopper_backward_feed(const hopper::TensorMap& q_map, const hopper::Te
   const auto barrier = [&](uint32_t i) { return shared + B::kBarriers + 8 * i; };
   uint32_t steps = 0, tiles = 0;
   hopper_for_each_tile(p, parts, [&](const HopperWork& work) {
-    if (work.count == 0) return;
-    hopper::barrier_wait(barrier(B::kKeysEmpty), (tiles++ & 1u) ^ 1u);
+    hopper::barrier_wait(barrier(B::kKeysEmpty), (tiles & 1u) ^ 1u);
+    hopper_tell_work(hopper_work_place(shared, tiles++), work);
+    if (work.count == 0) {
+      hopper::barrier_arrive(barrier(B::kKFull));
+      hopper::barrier_arrive(barrier(B::kVFull));
+      return;
+    }
     hopper::barrier_arrive_expect(barrier(B::kKFull), B::K::kBytes);
     B::K::load(shared + B::kK, k_map, barrier(B::kKFull), work.tile * kTileN, work.kv_head,
                work.batch);
@@ -276,6 +304,11 @@ SN_FN void hopper_backward_feed(const hopper::TensorMap& q_map, const hopper::Te
                  work.batch);
     }
   });
+  hopper::barrier_wait(barrier(B::kKeysEmpty), (tiles & 1u) ^ 1u);
+  HopperWork none{};
+  none.tile = -1;
+  hopper_tell_work(hopper_work_place(shared, tiles), none);
+  hopper::barrier_arrive(barrier(B::kKFull));
 }
 
 // Adds each step's dQ to the sums in global memory: one thread.
@@ -467,7 +500,7 @@ SN_FN void hopper_probabilities(float (&s)[kTileM / 2], const FlashParams& p, in
 
 // A warpgroup of consumers, `group` 0 or 1.
 SN_FN void hopper_backward_consume(const hopper::TensorMap& dk_map, const hopper::TensorMap& dv_map,
-                                   const FlashParams& p, int parts, uint32_t shared, int group) {
+                                   const FlashParams& p, uint32_t shared, int group) {
   using B = HopperBackward;
   constexpr uint32_t kBoth = 1;
   const int thread = static_cast<int>(threadIdx.x & 127u);
@@ -499,10 +532,11 @@ SN_FN void hopper_backward_consume(const hopper::TensorMap& dk_map, const hopper
   uint32_t state = 0;
   float dk[kSpread / 2], dv[kSpread / 2];
 
-  HopperWork work{};
 #pragma unroll 1
-  for (int n = 0; hopper_nth_work(p, parts, n, work); ++n) {
-    if (work.tile >= hopper_key_tiles(p)) continue;
+  for (;;) {
+    hopper::barrier_wait(barrier(B::kKFull), (state & kTileParity) >> 2);
+    const HopperWork work = hopper_read_work(hopper_work_place(shared, (state & kTileParity) >> 2));
+    if (work.tile < 0) break;
     const int first_tile_key = work.tile * kTileN + 64 * group;
     HopperSteps steps(p, work);
     const uint64_t k = B::K::k_major(shared + B::kK, 64 * group);
@@ -524,7 +558,6 @@ SN_FN void hopper_backward_consume(const hopper::TensorMap& dk_map, const hopper
       (void)tile;
     };
     if (steps.more()) {
-      hopper::barrier_wait(barrier(B::kKFull), (state & kTileParity) >> 2);
       if constexpr (kUnseen) {
         const Interval all = hopper_rows_see(p, work.batch, work.length, 0, p.queries - 1);
         const int from = all.begin - work.tile * kTileN, to = all.end - work.tile * kTileN;
@@ -536,9 +569,9 @@ SN_FN void hopper_backward_consume(const hopper::TensorMap& dk_map, const hopper
           hopper::named_sync(2 + own, 128);
         }
       }
-      hopper::barrier_wait(barrier(B::kVFull), (state & kTileParity) >> 2);
-      state ^= kTileParity;
     }
+    hopper::barrier_wait(barrier(B::kVFull), (state & kTileParity) >> 2);
+    state ^= kTileParity;
     state &= ~kBegun;
 #pragma unroll 1
     for (; steps.more(); steps.next()) {
@@ -650,14 +683,15 @@ SN_FN void hopper_backward_consume(const hopper::TensorMap& dk_map, const hopper
         put_sums(dq, state & 1u, thread);
       }
     }
-    if ((state & kBegun) != 0) release(B::kKeysEmpty);
+    // Without a step, nothing has yet made sure that the others saw this phase of the barriers.
+    if ((state & kBegun) == 0) hopper::named_sync(2 + own, 128);
+    release(B::kKeysEmpty);
 
-    // dV by way of dS', dK by way of dQ. The tile is worked out again rather than kept.
-    hopper::forget(n);
+    // dV by way of dS', dK by way of dQ. The tile is read again rather than kept.
     int late = thread;
     hopper::forget(late);
-    HopperWork done{};
-    hopper_nth_work(p, parts, n, done);
+    const HopperWork done =
+        hopper_read_work(hopper_work_place(shared, ((state & kTileParity) >> 2) ^ 1u));
     if (thread == 0) hopper::bulk_wait_read<0>();
     hopper::named_sync(kBoth, 256);
     hopper::barrier_wait(barrier(B::kSumEmpty + own), (state & 1u) ^ 1u);
@@ -720,7 +754,7 @@ SN_KERNEL void __launch_bounds__(kThreads, 1)
     if (warp == 1 && hopper::elect_one()) hopper_backward_add(p, sums, turns, parts, shared);
   } else {
     hopper::registers_take<kConsumerRegisters>();
-    hopper_backward_consume(dk_map, dv_map, p, parts, shared, warpgroup - 1);
+    hopper_backward_consume(dk_map, dv_map, p, shared, warpgroup - 1);
   }
 }
 

@@ -378,13 +378,17 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
       return shared + F::kK + stage * F::K::kBytes;
     };
     const auto release_k = [&] { release(F::kKEmpty + hopper_stage<kStages>(count)); };
+    // A tile that no row of the warpgroup sees. All must have seen its phases of the barriers
+    // before one of them lets the stage go; elsewhere wgmma, which the warps issue together, sees
+    // to that.
     const auto skip = [&] {
       take_turn();
       pass_turn();
       const uint32_t stage = hopper_stage<kStages>(count);
       await_k();
-      release_k();
       hopper::barrier_wait(barrier(F::kVFull + stage), hopper_parity<kStages>(count));
+      hopper::named_sync(own_barrier, 128);
+      release_k();
       release(F::kVEmpty + stage);
       ++count;
     };
@@ -453,7 +457,10 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
         }
       }
     }
-    if constexpr (!kReuseQ) release(F::kQEmpty);
+    if constexpr (!kReuseQ) {
+      if (end <= begin) hopper::named_sync(own_barrier, 128);
+      release(F::kQEmpty);
+    }
     if (end > begin) {
       hopper_issue_product(o, probabilities, await_v(tile + 1));
       hopper::wgmma_wait<0>(o, probabilities);
