@@ -54,6 +54,7 @@ std::string flash_hopper_source(FlashHopperUnit unit, const FlashInstance& insta
     for (std::string_view entry : {"forward", "prepare", "backward", "finish"})
       text += fmt::format("#define flash_hopper_{0} flash_hopper_{0}_{1}\n", entry, suffix);
   }
+  if (unit == FlashHopperUnit::Backward) text += template_text("flash_hopper_order.cuh");
   text += template_text(unit == FlashHopperUnit::Forward ? "flash_hopper_forward.cuh"
                                                          : "flash_hopper_backward.cuh");
   return text;

@@ -13,7 +13,10 @@ constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = fals
                kKvLength = false, kDocuments = false, kDropout = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
+// clang-format off
+#include <sinter/codegen/templates/flash_hopper_order.cuh>
 #include <sinter/codegen/templates/flash_hopper_backward.cuh>
+// clang-format on
 }  // namespace device::hopper_back_causal_64
 namespace device::hopper_back_full_128 {
 using Element = bf16;
@@ -24,7 +27,10 @@ constexpr bool kCausal = false, kWindow = false, kSoftcap = false, kSlopes = fal
                kKvLength = false, kDocuments = false, kDropout = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
+// clang-format off
+#include <sinter/codegen/templates/flash_hopper_order.cuh>
 #include <sinter/codegen/templates/flash_hopper_backward.cuh>
+// clang-format on
 }  // namespace device::hopper_back_full_128
 namespace device::hopper_back_added_128 {
 using Element = bf16;
@@ -35,7 +41,10 @@ constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = fals
                kKvLength = false, kDocuments = false, kDropout = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
+// clang-format off
+#include <sinter/codegen/templates/flash_hopper_order.cuh>
 #include <sinter/codegen/templates/flash_hopper_backward.cuh>
+// clang-format on
 }  // namespace device::hopper_back_added_128
 namespace device::hopper_back_options_64 {
 using Element = f16;
@@ -46,7 +55,10 @@ constexpr bool kCausal = false, kWindow = true, kSoftcap = true, kSlopes = true,
                kDocuments = false, kDropout = true;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
+// clang-format off
+#include <sinter/codegen/templates/flash_hopper_order.cuh>
 #include <sinter/codegen/templates/flash_hopper_backward.cuh>
+// clang-format on
 }  // namespace device::hopper_back_options_64
 namespace device::hopper_back_documents_128 {
 using Element = bf16;
@@ -57,7 +69,10 @@ constexpr bool kCausal = true, kWindow = true, kSoftcap = false, kSlopes = false
                kDocuments = true, kDropout = true;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
+// clang-format off
+#include <sinter/codegen/templates/flash_hopper_order.cuh>
 #include <sinter/codegen/templates/flash_hopper_backward.cuh>
+// clang-format on
 }  // namespace device::hopper_back_documents_128
 
 namespace {

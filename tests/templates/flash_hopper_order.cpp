@@ -14,7 +14,7 @@ constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = fals
                kDocuments = false, kDropout = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
-#include <sinter/codegen/templates/flash_hopper_backward.cuh>
+#include <sinter/codegen/templates/flash_hopper_order.cuh>
 }  // namespace device::hopper_order_causal
 namespace device::hopper_order_full {
 using Element = bf16;
@@ -25,7 +25,7 @@ constexpr bool kCausal = false, kWindow = false, kSoftcap = false, kSlopes = fal
                kKvLength = true, kDocuments = false, kDropout = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
-#include <sinter/codegen/templates/flash_hopper_backward.cuh>
+#include <sinter/codegen/templates/flash_hopper_order.cuh>
 }  // namespace device::hopper_order_full
 namespace device::hopper_order_window {
 using Element = bf16;
@@ -36,7 +36,7 @@ constexpr bool kCausal = false, kWindow = true, kSoftcap = false, kSlopes = fals
                kKvLength = false, kDocuments = true, kDropout = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
-#include <sinter/codegen/templates/flash_hopper_backward.cuh>
+#include <sinter/codegen/templates/flash_hopper_order.cuh>
 }  // namespace device::hopper_order_window
 
 namespace {
