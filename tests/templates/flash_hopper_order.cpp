@@ -7,33 +7,27 @@
 
 namespace device::hopper_order_causal {
 using Element = bf16;
-constexpr int kHeadDim = 64, kValueDim = 64, kTileM = 128, kTileN = 128, kStages = 2;
-constexpr int kWarps = 12, kSharedBytes = 232448, kFeederRegisters = 40, kConsumerRegisters = 232;
-constexpr bool kDeterministic = true, kLag = true;
-constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = false, kKvLength = true,
-               kDocuments = false, kDropout = false;
+constexpr int kHeadDim = 64, kValueDim = 64, kTileM = 128, kTileN = 128;
+constexpr int kWarps = 12;
+constexpr bool kCausal = true, kWindow = false, kKvLength = true, kDocuments = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
 #include <sinter/codegen/templates/flash_hopper_order.cuh>
 }  // namespace device::hopper_order_causal
 namespace device::hopper_order_full {
 using Element = bf16;
-constexpr int kHeadDim = 128, kValueDim = 128, kTileM = 64, kTileN = 128, kStages = 2;
-constexpr int kWarps = 12, kSharedBytes = 232448, kFeederRegisters = 40, kConsumerRegisters = 232;
-constexpr bool kDeterministic = true, kLag = true;
-constexpr bool kCausal = false, kWindow = false, kSoftcap = false, kSlopes = false,
-               kKvLength = true, kDocuments = false, kDropout = false;
+constexpr int kHeadDim = 128, kValueDim = 128, kTileM = 64, kTileN = 128;
+constexpr int kWarps = 12;
+constexpr bool kCausal = false, kWindow = false, kKvLength = true, kDocuments = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
 #include <sinter/codegen/templates/flash_hopper_order.cuh>
 }  // namespace device::hopper_order_full
 namespace device::hopper_order_window {
 using Element = bf16;
-constexpr int kHeadDim = 128, kValueDim = 128, kTileM = 64, kTileN = 128, kStages = 2;
-constexpr int kWarps = 12, kSharedBytes = 232448, kFeederRegisters = 40, kConsumerRegisters = 232;
-constexpr bool kDeterministic = true, kLag = true;
-constexpr bool kCausal = false, kWindow = true, kSoftcap = false, kSlopes = false,
-               kKvLength = false, kDocuments = true, kDropout = false;
+constexpr int kHeadDim = 128, kValueDim = 128, kTileM = 64, kTileN = 128;
+constexpr int kWarps = 12;
+constexpr bool kCausal = false, kWindow = true, kKvLength = false, kDocuments = true;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
 #include <sinter/codegen/templates/flash_hopper_order.cuh>
