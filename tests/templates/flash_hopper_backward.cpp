@@ -252,3 +252,23 @@ TEST_CASE("Hopper backward, packed documents, odd head and value sizes") {
   RUN_BACKWARD(hopper_back_documents_128, data, want, 2, 2, Order::Forward);
   check(data, want);
 }
+
+TEST_CASE("Hopper backward, enormous scores") {
+  Problem problem;
+  problem.queries = problem.keys = 1;
+  problem.causal = true;
+  Data data = make_data(problem);
+  const auto set = [](const Tensor& t, int d, float value) {
+    (*t.storage)[static_cast<size_t>(t.at(0, 0, 0) + d)] = bits_of(value, false);
+  };
+  for (int d = 0; d < problem.dim; ++d) {
+    set(data.q, d, 49920);
+    set(data.k, d, 49920);
+    set(data.v, d, static_cast<float>(d + 1));
+    set(data.dy, d, 1);
+  }
+  const Expected want = expect(data);
+  RUN_BACKWARD(hopper_back_causal_64, data, want, 1, 1, Order::Forward);
+  CHECK(error_of(data.dq, want.dq, false) == 0);
+  CHECK(error_of(data.dk, want.dk, false) == 0);
+}
