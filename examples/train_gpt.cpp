@@ -74,10 +74,12 @@ int plan_memory(Options o) {
 }
 
 std::unique_ptr<train::GptTrainer> make_trainer(const train::TrainConfig& config, DeviceKind device,
-                                                int64_t memory) {
+                                                const Options& o, const TuningRecord& tuning) {
   CompileOptions options;
   options.device = device;
-  options.memory = memory;
+  options.memory = o.memory;
+  options.tune = o.tune;
+  options.tuning = tuning;
   std::unique_ptr<train::GptTrainer> trainer;
   try {
     trainer = std::make_unique<train::GptTrainer>(config, options);
@@ -94,6 +96,8 @@ std::unique_ptr<train::GptTrainer> make_trainer(const train::TrainConfig& config
   fmt::print(stderr, "{}: {} parameters; compiled in {:.1f} s ({} kernels, {} from the cache)\n",
              to_string(device), train::short_count(double(config.model.parameter_count())),
              stats.seconds, stats.kernels, stats.cached);
+  if (o.tune && device != DeviceKind::Cuda)
+    fmt::print(stderr, "--tune: there is nothing to choose from on {}\n", to_string(device));
   return trainer;
 }
 
@@ -110,7 +114,7 @@ int evaluate(const Options& o) {
   std::string path = data_path(o.data.empty() ? state.data : o.data);
   data::ByteText text(data::read_text(path), state.config.model.context, state.config.model.vocab);
   auto run = [&](DeviceKind device) {
-    auto trainer = make_trainer(state.config, device, o.memory);
+    auto trainer = make_trainer(state.config, device, o, state.tuning);
     train::load_checkpoint(folder, state, *trainer, false);
     fmt::print("val loss {:.4f}\n", trainer->validate(text));
   };
@@ -142,7 +146,7 @@ int train_and_sample(const Options& o) {
     if (state && text.checksum() != state->data_checksum)
       fmt::print(stderr, "the data is not what '{}' was trained on: the batches are others\n",
                  folder);
-    auto trainer = make_trainer(plan.config, device, o.memory);
+    auto trainer = make_trainer(plan.config, device, o, state ? state->tuning : TuningRecord{});
     if (state)
       train::load_checkpoint(folder, *state, *trainer, true);
     else

@@ -207,7 +207,7 @@ std::shared_ptr<const Executable> compile(const Module& module, const CompileOpt
   stats.phases.emplace_back("codegen", seconds_since(lowering));
 
   auto building = Clock::now();
-  executable->backend = make_backend({compiled, options, dump_dir, stats});
+  executable->backend = make_backend({compiled, options, dump_dir, stats, executable->record});
   stats.phases.emplace_back("compile", seconds_since(building));
   if (!dump_dir.empty()) {
     detail::write_dump(dump_dir + "/plan.txt", executable->plan_text());

@@ -9,6 +9,7 @@
 #include <sinter/ir/graph.h>
 #include <sinter/passes/pass.h>
 #include <sinter/runtime/tensor.h>
+#include <sinter/runtime/tuning.h>
 
 #include <map>
 #include <memory>
@@ -51,6 +52,10 @@ struct CompileOptions {
   // A plan that takes more bytes of the device's memory is refused (OutOfMemory, see memory.h). 0:
   // as much as the device has free.
   int64_t memory = 0;
+  // Cuda: times the ways to carry out each product, and keeps the fastest in the record. Without it
+  // a product is carried out as `tuning` says, or as the library's heuristic has it.
+  bool tune = false;
+  TuningRecord tuning;  // made by an earlier compile; of another card or library: ignored
   std::optional<MemoryInfo> memory_info;  // in place of what the device says
   // Cpu: the C++ compiler, a path or a name on PATH. Empty: SINTER_CXX, CXX, or the first found.
   std::string host_compiler;
@@ -76,6 +81,8 @@ class Executable {
   virtual const CompileOptions& options() const = 0;
   virtual const std::vector<Remark>& remarks() const = 0;
   virtual const CompileStats& stats() const = 0;
+  // The timed choices in force; empty but for Cuda.
+  virtual const TuningRecord& tuning() const = 0;
   // By entry graph; empty for the reference.
   virtual const std::map<std::string, MemoryPlan>& plans() const = 0;
   // What plan.txt holds: per launch its ordinal, symbol, IR ops and the user's lines; memory; the

@@ -51,6 +51,7 @@ class ReferenceExecutable final : public Executable {
   const CompileOptions& options() const override { return options_; }
   const std::vector<Remark>& remarks() const override { return remarks_; }
   const CompileStats& stats() const override { return stats_; }
+  const TuningRecord& tuning() const override { return tuning_; }
   const std::map<std::string, MemoryPlan>& plans() const override { return plans_; }
   std::string plan_text() const override {
     std::vector<std::string> names;
@@ -83,6 +84,7 @@ class ReferenceExecutable final : public Executable {
   std::unique_ptr<Module> module_;
   std::vector<Remark> remarks_;
   CompileStats stats_;
+  TuningRecord tuning_;
   std::map<std::string, MemoryPlan> plans_;
   std::map<std::string, Entry, std::less<>> entries_;
 };

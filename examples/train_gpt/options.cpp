@@ -9,9 +9,6 @@ using namespace sinter;
 
 namespace {
 
-// Flags of a later version: known, so that a script that uses them gets a plain answer.
-constexpr const char* kNotYet[] = {"--tune"};
-
 void add_flags(CLI::App& app, Options& o) {
   app.add_option("--model", o.model,
                  fmt::format("a preset: {}", fmt::join(nn::gpt_preset_names(), ", ")))
@@ -63,6 +60,9 @@ void add_flags(CLI::App& app, Options& o) {
   app.add_flag("--plan-memory", o.plan_memory,
                "print what the run would take of cards of 24, 40 and 80 GiB, and stop")
       ->group("Training");
+  app.add_flag("--tune", o.tune,
+               "time the ways to carry out each product, and keep the fastest; on CUDA alone")
+      ->group("Training");
   training("--seed", o.seed, "of weights, batches, dropout and the sample");
   training("--device", o.device, "auto, cuda, cpu or reference")
       ->check(CLI::IsMember({"auto", "cuda", "cpu", "reference"}));
@@ -77,21 +77,6 @@ void add_flags(CLI::App& app, Options& o) {
       ->group("Training");
   training("--sample", o.sample, "bytes of text to write at the end")
       ->check(CLI::NonNegativeNumber);
-}
-
-// Flags that do not work yet.
-struct Later {
-  std::vector<std::string> none[std::size(kNotYet)];
-};
-
-void add_later(CLI::App& app, Later& later) {
-  for (size_t i = 0; i < std::size(kNotYet); ++i)
-    app.add_option(kNotYet[i], later.none[i], "not yet")->group("")->expected(0, -1);
-}
-
-void refuse_later(const CLI::App& app) {
-  for (const char* flag : kNotYet)
-    if (app.count(flag) > 0) throw Error(fmt::format("{}: not yet", flag));
 }
 
 void check_names(const Options& o) {
@@ -136,9 +121,7 @@ Plan default_plan(DeviceKind device) {
 
 bool parse_options(int argc, const char* const* argv, Options& options) {
   CLI::App app("Trains a GPT on bytes and writes a sample of what it learnt.", "train_gpt");
-  Later later;
   add_flags(app, options);
-  add_later(app, later);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -147,7 +130,6 @@ bool parse_options(int argc, const char* const* argv, Options& options) {
   } catch (const CLI::ParseError& e) {
     throw Error(e.what());
   }
-  refuse_later(app);
   check_names(options);
   return true;
 }

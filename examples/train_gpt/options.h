@@ -22,7 +22,7 @@ struct Options {
   int64_t memory = 0;  // bytes; 0: what the device has
   bool plan_memory = false;
   int64_t eval_every = 0, save_every = 0, stop_after = 0;
-  bool eval = false, resume = false;
+  bool eval = false, resume = false, tune = false;
   int64_t sample = 1000;
 };
 

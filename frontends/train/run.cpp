@@ -40,6 +40,7 @@ RunResult run_training(GptTrainer& trainer, const data::ByteText& text, const Ru
     if (options.out.empty()) return;
     metrics.flush();
     state.step = result.steps;
+    state.tuning = trainer.executable().tuning();
     result.checkpoint = save_checkpoint(options.out, trainer, state);
   };
   auto due = [&](int64_t every) {

@@ -73,7 +73,9 @@ std::string to_json(const TrainState& state) {
                   {"position", state.step * state.config.batch}};
   json["schedule"]["name"] = to_string(state.rate.schedule);
   visit_rate(state.rate, write_to(json["schedule"]));
-  json["tuning"] = Json::parse(state.tuning);
+  json["tuning"] = Json::object();
+  if (!state.tuning.empty())
+    json["tuning"] = {{"made_with", state.tuning.made_with}, {"choices", state.tuning.choices}};
   nn::GptConfig resolved = state.config.model.resolved();
   json["model"]["style"] = style_name(resolved.style);
   visit_shape(resolved, write_to(json["model"]));
@@ -106,7 +108,10 @@ TrainState parse_train_state(const std::string& text) {
     if (!known) throw Error(fmt::format("unknown schedule '{}'", name));
     state.rate.schedule = *known;
     visit_rate(state.rate, read_from(schedule));
-    state.tuning = json.at("tuning").dump();
+    if (const Json& tuning = json.at("tuning"); !tuning.empty()) {
+      tuning.at("made_with").get_to(state.tuning.made_with);
+      tuning.at("choices").get_to(state.tuning.choices);
+    }
     const Json& model = json.at("model");
     std::string style = model.at("style");
     if (style != "gpt2" && style != "llama") throw Error(fmt::format("unknown style '{}'", style));

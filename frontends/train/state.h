@@ -16,7 +16,7 @@ struct TrainState {
   std::string data;     // the path given, "" for sinter's own sources
   std::string data_checksum;  // of the text read from it
   double loss_scale = 1;
-  std::string tuning = "{}";  // the tuning record, JSON
+  TuningRecord tuning;
   int64_t started = 0;  // when the run began, in ns since 1970: tells runs in one folder apart
   // By file and tensor; filled when the checkpoint is written.
   std::map<std::string, std::map<std::string, std::string>> checksums;

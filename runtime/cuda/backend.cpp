@@ -15,6 +15,7 @@
 #include <sinter/runtime/cuda/driver.h>
 #include <sinter/runtime/cuda/graph.h>
 #include <sinter/runtime/cuda/nvrtc.h>
+#include <sinter/runtime/cuda/tune.h>
 #include <sinter/runtime/detail/backend.h>
 #include <sinter/runtime/disk_cache.h>
 
@@ -39,6 +40,7 @@ struct Code {
   std::vector<cuda::Module> modules;
   std::vector<LoadedKernel> kernels;
   cuda::Kernel gate, copy_state;
+  const TuningRecord& tuning;
 };
 
 cuda::MatmulSpec matmul_spec(const MatmulStep& step) {
@@ -184,7 +186,10 @@ class CudaMemory final : public DeviceMemory {
     // Algorithms are chosen, and the workspace grown, before anything is captured.
     for (const Step& step : program.steps)
       if (auto* matmul = std::get_if<MatmulStep>(&step)) {
-        entry.products.emplace_back(device_, matmul_spec(*matmul));
+        cuda::MatmulSpec spec = matmul_spec(*matmul);
+        auto chosen = code_.tuning.choices.find(spec.str());
+        entry.products.emplace_back(
+            device_, spec, chosen != code_.tuning.choices.end() ? chosen->second : std::string());
         if (entry.products.back().workspace_bytes() > 0 && workspace_.size() == 0)
           workspace_ = cuda::DeviceBuffer(device_, cuda::kMatmulWorkspace);
       }
@@ -263,7 +268,8 @@ class CudaMemory final : public DeviceMemory {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const BuildContext& context)
-      : code_{context.compiled, cuda::Device::get(context.options.device_index), {}, {}, {}, {}} {
+      : code_{context.compiled, cuda::Device::get(context.options.device_index), {}, {}, {}, {},
+              context.tuning} {
     const std::vector<LoopProgram>& kernels = context.compiled.kernels;
     std::string arch = context.compiled.module->target.arch;
     std::vector<cuda::CompileRequest> requests;
@@ -313,6 +319,7 @@ class CudaBackend final : public Backend {
       if (units[i / kUnit].from_cache) ++context.stats.cached;
     }
     context.stats.compiled = count - context.stats.cached;
+    choose_algorithms(context);
     code_.gate = code_.modules.back().kernel("sinter_gate");
     code_.copy_state = code_.modules.back().kernel("sinter_copy_state");
   }
@@ -321,11 +328,24 @@ class CudaBackend final : public Backend {
     return std::make_unique<CudaMemory>(code_);
   }
   std::string describe() const override {
-    return fmt::format("NVRTC {}, products by cuBLASLt {} without TF32",
-                       cuda::version_text(cuda::nvrtc_version()), cuda::cublaslt_version());
+    return fmt::format("NVRTC {}, products by cuBLASLt {} without TF32, {} timed choices",
+                       cuda::version_text(cuda::nvrtc_version()), cuda::cublaslt_version(),
+                       code_.tuning.choices.size());
   }
 
  private:
+  void choose_algorithms(const BuildContext& context) {
+    std::vector<cuda::MatmulSpec> products;
+    for (const auto& [name, program] : context.compiled.programs)
+      for (const Step& step : program.steps)
+        if (auto* matmul = std::get_if<MatmulStep>(&step)) products.push_back(matmul_spec(*matmul));
+    if (products.empty()) return;
+    context.tuning = usable_record(
+        context.options.tuning,
+        fmt::format("{} cublaslt {}", code_.device.info().arch(), cuda::cublaslt_version()));
+    if (context.options.tune) cuda::tune_products(code_.device, products, context.tuning);
+  }
+
   Code code_;
 };
 

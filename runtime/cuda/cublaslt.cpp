@@ -10,9 +10,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -245,26 +248,34 @@ class Library {
     if (entry == choices_.end()) {
       const Strides dense = dense_strides(spec);
       const Layouts dense_layouts = make_layouts(spec, dense, batch);
-      const Choice choice = ask(spec, description, dense_layouts, dense, 256, batch);
+      const Choice choice = ask(spec, description, dense_layouts, dense, 256, batch, 1).front();
       entry = choices_.emplace(key, choice).first;
     }
+    if (auto usable = check(entry->second, spec, description, layouts, strides, batch))
+      return *usable;
+    return ask(spec, description, layouts, strides, spec.alignment, batch, 1).front();
+  }
+
+  // The choice with the workspace that it needs on `layouts`, if it runs on them.
+  std::optional<Choice> check(const Choice& choice, const MatmulSpec& spec,
+                              const Description& description, const Layouts& layouts,
+                              const Strides& strides, int64_t batch) const {
     // The given addresses and strides may be less aligned than the algorithm needs. Its check looks
     // at the layouts alone, so the alignments are compared here.
     const Strides dense = dense_strides(spec);
-    const bool aligned =
-        alignments(spec, strides, spec.alignment, batch) >= alignments(spec, dense, 256, batch);
+    if (!(alignments(spec, strides, spec.alignment, batch) >= alignments(spec, dense, 256, batch)))
+      return std::nullopt;
     cublasLtMatmulHeuristicResult_t result{};
-    if (aligned &&
-        cublaslt().cublasLtMatmulAlgoCheck(
-            handle_, description.get(), layouts.b.get(), layouts.a.get(), layouts.c.get(),
-            layouts.c.get(), &entry->second.algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
-        result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= spec.workspace) {
-      return {entry->second.algorithm, result.workspaceSize};
-    }
-    return ask(spec, description, layouts, strides, spec.alignment, batch);
+    if (cublaslt().cublasLtMatmulAlgoCheck(handle_, description.get(), layouts.b.get(),
+                                           layouts.a.get(), layouts.c.get(), layouts.c.get(),
+                                           &choice.algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+        result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > spec.workspace)
+      return std::nullopt;
+    return Choice{choice.algorithm, result.workspaceSize};
   }
 
  private:
+  friend class sinter::cuda::MatmulPlan;
   using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, DType, DType, bool, bool, bool, bool,
                          std::size_t>;
 
@@ -287,8 +298,10 @@ class Library {
             operand_alignment(address, strides.row_c, strides.batch_c, batch, spec.output)};
   }
 
-  Choice ask(const MatmulSpec& spec, const Description& description, const Layouts& layouts,
-             const Strides& strides, int64_t address, int64_t batch) const {
+  // The heuristic's first choices, one at least and `count` at most.
+  std::vector<Choice> ask(const MatmulSpec& spec, const Description& description,
+                          const Layouts& layouts, const Strides& strides, int64_t address,
+                          int64_t batch, int count) const {
     const CublasLt& api = cublaslt();
     cublasLtMatmulPreference_t created = nullptr;
     check_lt(api.cublasLtMatmulPreferenceCreate(&created), "cublasLtMatmulPreferenceCreate", spec);
@@ -308,17 +321,21 @@ class Library {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned.c);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned.c);
 
-    cublasLtMatmulHeuristicResult_t result{};
+    std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(count));
     int found = 0;
     const cublasStatus_t status = api.cublasLtMatmulAlgoGetHeuristic(
         handle_, description.get(), layouts.b.get(), layouts.a.get(), layouts.c.get(),
-        layouts.c.get(), preference.get(), 1, &result, &found);
+        layouts.c.get(), preference.get(), count, results.data(), &found);
     check_lt(status, "cublasLtMatmulAlgoGetHeuristic", spec);
-    if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
+    if (found == 0 || results[0].state != CUBLAS_STATUS_SUCCESS) {
       fail_lt("cublasLtMatmulAlgoGetHeuristic",
-              found == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : result.state, spec);
+              found == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : results[0].state, spec);
     }
-    return {result.algo, result.workspaceSize};
+    std::vector<Choice> choices;
+    for (int i = 0; i < found; ++i)
+      if (const auto& r = results[static_cast<size_t>(i)]; r.state == CUBLAS_STATUS_SUCCESS)
+        choices.push_back({r.algo, r.workspaceSize});
+    return choices;
   }
 
   std::mutex mutex_;
@@ -361,7 +378,8 @@ std::string MatmulSpec::str() const {
   };
   return fmt::format("{}[{} , {}]{} -> {}{}", to_string(input), shape(transpose_a, m, k),
                      shape(transpose_b, k, n), batch != 1 ? fmt::format(" batch {}", batch) : "",
-                     to_string(output), accumulate ? " accumulated" : "");
+                     to_string(output), accumulate ? " accumulated" : "") +
+         (allow_tf32 ? " tf32" : "");
 }
 
 bool cublaslt_available(std::string* why) {
@@ -373,6 +391,25 @@ bool cublaslt_available(std::string* why) {
 std::size_t cublaslt_version() {
   return cublaslt().cublasLtGetVersion();
 }
+
+namespace {
+
+// What encoded() wrote; nullopt for any other text.
+std::optional<Choice> decoded(const std::string& text) {
+  Choice choice;
+  constexpr std::size_t kDigits = 16;
+  if (text.size() != std::size(choice.algorithm.data) * kDigits) return std::nullopt;
+  for (std::size_t i = 0; i < std::size(choice.algorithm.data); ++i) {
+    const char* begin = text.data() + i * kDigits;
+    uint64_t word = 0;
+    const auto [end, error] = std::from_chars(begin, begin + kDigits, word, 16);
+    if (error != std::errc() || end != begin + kDigits) return std::nullopt;
+    choice.algorithm.data[i] = word;
+  }
+  return choice;
+}
+
+}  // namespace
 
 struct MatmulPlan::State {
   // The batch in pieces that cuBLASLt takes.
@@ -389,7 +426,8 @@ struct MatmulPlan::State {
   std::vector<Piece> pieces;
 };
 
-MatmulPlan::MatmulPlan(Device& device, const MatmulSpec& spec) : state_(std::make_unique<State>()) {
+MatmulPlan::MatmulPlan(Device& device, const MatmulSpec& spec, const std::string& encoded)
+    : state_(std::make_unique<State>()) {
   validate(spec);
   state_->device = &device;
   state_->spec = spec;
@@ -405,8 +443,38 @@ MatmulPlan::MatmulPlan(Device& device, const MatmulSpec& spec) : state_(std::mak
     State::Piece& piece = state_->pieces.emplace_back();
     piece.first = first;
     piece.layouts = make_layouts(spec, state_->strides, batch);
+    if (std::optional<Choice> named = decoded(encoded))
+      if (auto usable = library.check(*named, spec, state_->description, piece.layouts,
+                                      state_->strides, batch)) {
+        piece.choice = *usable;
+        continue;
+      }
     piece.choice = library.choose(spec, state_->description, piece.layouts, state_->strides, batch);
   }
+}
+
+std::vector<MatmulPlan> MatmulPlan::candidates(Device& device, const MatmulSpec& spec, int count) {
+  std::vector<MatmulPlan> plans;
+  if (spec.m * spec.n * spec.k * spec.batch == 0 || spec.batch > kMaxBatch) return plans;
+  const MatmulPlan first(device, spec);
+  const State& s = *first.state_;
+  const std::vector<Choice> choices = Library::of(device, spec)
+                                          .ask(spec, s.description, s.pieces[0].layouts, s.strides,
+                                               spec.alignment, spec.batch, count);
+  for (const Choice& choice : choices) {
+    MatmulPlan plan(device, spec);
+    plan.state_->pieces[0].choice = choice;
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+std::string MatmulPlan::encoded() const {
+  if (state_->pieces.empty()) return "";
+  std::string text;
+  for (uint64_t word : state_->pieces.front().choice.algorithm.data)
+    text += fmt::format("{:016x}", word);
+  return text;
 }
 
 MatmulPlan::~MatmulPlan() = default;
@@ -465,6 +533,7 @@ void MatmulPlan::run(const Stream& stream, DevicePtr a, DevicePtr b, DevicePtr c
   const double one_f64 = 1;
   const double beta_f64 = beta_f32;
   const bool is_f64 = spec.input == DType::F64;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address is what the library takes
   const auto pointer = [](DevicePtr address) { return reinterpret_cast<void*>(address); };
   for (const State::Piece& piece : state.pieces) {
     const auto at = [&](DevicePtr base, int64_t stride, uint64_t size) {

@@ -5,7 +5,8 @@
 // in f32 for f32, bf16 and f16 operands, in f64 for f64, and are rounded once, to the type of D:
 // reductions between splits of k in a narrower type are excluded. f32 stays f32: TF32 is used only
 // when asked for. The algorithm is the heuristic's first choice for the logical shape, types and
-// transpositions; strides and alignment do not enter, except where that choice cannot run on them.
+// transpositions, or the one that a tuning record names; strides and alignment do not enter, except
+// where that choice cannot run on them.
 // So one shape gives the same bits wherever its operands lie.
 //
 // Plans are made while compiling and only launch work afterwards, which makes them fit for capture
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace sinter::cuda {
 
@@ -60,7 +62,11 @@ std::size_t cublaslt_version();
 class MatmulPlan {
  public:
   // Chooses the algorithm; takes up to a millisecond for a shape not seen before on this device.
-  MatmulPlan(Device& device, const MatmulSpec& spec);
+  // With `encoded` (not empty) it is that one, if it runs on these operands.
+  MatmulPlan(Device& device, const MatmulSpec& spec, const std::string& encoded = {});
+  // Plans with up to `count` algorithms, the likeliest first; none where there is nothing to
+  // choose.
+  static std::vector<MatmulPlan> candidates(Device& device, const MatmulSpec& spec, int count);
   ~MatmulPlan();
   MatmulPlan(MatmulPlan&&) noexcept;
   MatmulPlan& operator=(MatmulPlan&&) noexcept;
@@ -70,6 +76,8 @@ class MatmulPlan {
   std::size_t workspace_bytes() const;
   // Names the algorithm for plans and tuning records, e.g. "algo 67 tile 20 stages 36 split-k 1".
   std::string algorithm() const;
+  // The algorithm for a later plan, in this library's version: hexadecimal digits.
+  std::string encoded() const;
 
   // Enqueues the product. `c` is read only with `accumulate` and may equal `d`; the overload
   // without it accumulates into `d`. `workspace` (of workspace_bytes(), aligned to 256) must not be

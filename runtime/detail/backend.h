@@ -42,6 +42,7 @@ struct BuildContext {
   const CompileOptions& options;
   std::string dump_dir;  // kernels are dumped below it when not empty
   CompileStats& stats;
+  TuningRecord& tuning;  // filled by the backend
 };
 std::unique_ptr<Backend> make_interpreter_backend(const BuildContext& context);
 std::unique_ptr<Backend> make_cpu_backend(const BuildContext& context);

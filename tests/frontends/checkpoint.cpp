@@ -74,7 +74,7 @@ TEST_CASE("checkpoint: brings back weights and optimizer, and replaces one of it
   train::TrainState given = state_at(1);
   given.data = "some/path";
   given.rate = {.peak = 0.25, .schedule = train::Schedule::Wsd, .steps = 77, .warmup = 3};
-  given.tuning = R"({"k":[1,2]})";
+  given.tuning = {"sm_90a cublaslt 130100", {{"bf16[8x8 , 8x8] -> f32", "00ff"}, {"b", "01"}}};
   std::string saved = train::save_checkpoint(folder.path, trainer, given);
   CHECK(train::latest_checkpoint(folder.path) == saved);
   CHECK(entries(folder.path) == 1);  // no scratch is left
