@@ -196,6 +196,7 @@ Op& Graph::create(const OpDef& def, OpInit init) {
   op.loc_ = std::move(init.loc);
   op.from_ = std::move(init.from);
   op.segment_ = std::move(init.segment);
+  op.native_ = std::move(init.native);
   op.callee_ = std::move(init.callee);
   op.graph_ = this;
   for (size_t i = 0; i < op.operands_.size(); ++i)
@@ -358,6 +359,7 @@ Op& clone_op(const Op& op, Graph& to, std::vector<Value> operands) {
   init.loc = op.loc();
   init.from = op.from();
   init.segment = op.segment();
+  init.native = op.native();
   init.callee = op.callee();
   Op& copy = to.create(op.def(), std::move(init));
   copy.set_with(op.with());

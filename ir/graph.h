@@ -110,6 +110,10 @@ class Op {
   // The user's recompute segment, or "".
   const std::string& segment() const { return segment_; }
   void set_segment(std::string s) { segment_ = std::move(s); }
+  // The kernel template that carries the op out on the target in place of what the op is made of;
+  // "" for none. Chosen by the pass `native` (passes/native.h).
+  const std::string& native() const { return native_; }
+  void set_native(std::string s) { native_ = std::move(s); }
   // The sub-graph called (fusion); "" for most ops.
   const std::string& callee() const { return callee_; }
   void set_callee(std::string s) { callee_ = std::move(s); }
@@ -131,7 +135,7 @@ class Op {
   std::vector<detail::ValueImpl*> results_;
   SourceLocation loc_, from_;
   std::vector<SourceLocation> with_;
-  std::string segment_, callee_;
+  std::string segment_, native_, callee_;
   Graph* graph_ = nullptr;
   Op* next_ = nullptr;
   Op* prev_ = nullptr;
@@ -145,6 +149,7 @@ struct OpInit {
   SourceLocation loc;
   SourceLocation from;
   std::string segment;
+  std::string native;
   std::string callee;
 };
 

@@ -53,7 +53,8 @@ struct OpHash {
 
 struct OpEqual {
   bool operator()(const Op* a, const Op* b) const {
-    return &a->def() == &b->def() && a->segment() == b->segment() && a->callee() == b->callee() &&
+    return &a->def() == &b->def() && a->segment() == b->segment() && a->native() == b->native() &&
+           a->callee() == b->callee() &&
            std::equal(a->operands().begin(), a->operands().end(), b->operands().begin(),
                       b->operands().end()) &&
            a->def().schema.equal(a->raw_attrs().get(), b->raw_attrs().get());

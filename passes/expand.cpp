@@ -1,8 +1,9 @@
 // expand: from composite ops to primitives, with the order of every reduction fixed.
 //
-// Every op that has an expansion is replaced by it, until none is left; the new ops keep location,
-// `from`, segment and value names. The same goes for the ops that stand for a graph: calls are
-// inlined, loops unrolled. stop_gradient has done its work by now and vanishes.
+// Every op that has an expansion is replaced by it, until none is left, except those that a kernel
+// template carries out (pass native); the new ops keep location, `from`, segment and value names.
+// The same goes for the ops that stand for a graph: calls are inlined, loops unrolled.
+// stop_gradient has done its work by now and vanishes.
 //
 // Then each sum, max and min without an order of its own gets one from its shape and the target,
 // so that whatever fuses or schedules it later adds up alike. A reduction is a row when the
@@ -25,14 +26,16 @@ namespace sinter {
 namespace {
 
 void expand_all(Graph& graph) {
+  bool templates = graph.module().target.is_cuda();
   for (Op* op = graph.front(); op != nullptr;) {
     Op* before = op->prev();
     Op* next = op->next();
     bool gone = true;
+    if (!templates) op->set_native("");
     if (op->is("stop_gradient")) {
       op->result().replace_all_uses_with(op->operand(0));
       graph.erase(*op);
-    } else if (op->def().expand) {
+    } else if (op->def().expand && op->native().empty()) {
       detail::expand_in_place(*op);
     } else {
       gone = false;

@@ -47,7 +47,7 @@ struct Group {
 class Fuser {
  public:
   Fuser(Graph& graph, PassContext& context, std::map<std::string, std::string>& bodies, bool off)
-      : graph_(graph), context_(context), bodies_(bodies), off_(off) {
+      : graph_(graph), views_(graph), context_(context), bodies_(bodies), off_(off) {
     for (const GraphOutput& output : graph.outputs()) outputs_.insert(output.value);
   }
 
@@ -65,7 +65,7 @@ class Fuser {
 
   // ---- what kind of op it is
 
-  static bool fusible(const Op& op) { return op.def().body != nullptr; }
+  static bool fusible(const Op& op) { return op.def().body != nullptr && op.native().empty(); }
   bool copied(const Op& op) const { return copied_.contains(&op); }
   Group* group_of(const Op& op) const {
     auto it = group_of_.find(&op);
@@ -80,13 +80,15 @@ class Fuser {
     for (size_t i = order.size(); i-- > 0;) {
       Op& op = *order[i];
       OpKind kind = op.def().kind;
-      if (!fusible(op) || (kind != OpKind::View && kind != OpKind::Source)) continue;
+      if (views_.is_strided(op)) kept_.insert(&op);
+      if (kept_.contains(&op) || !fusible(op) || (kind != OpKind::View && kind != OpKind::Source))
+        continue;
       bool stored = off_ || is_output(op.result());
       for (const Use& use : op.result().uses())
         stored = stored || !fusible(*use.op) || kept_.contains(use.op);
       if (!stored)
         copied_.insert(&op);
-      else if (is_free_view(op))
+      else if (views_.is_free(op))
         kept_.insert(&op);
     }
   }
@@ -639,6 +641,7 @@ class Fuser {
   }
 
   Graph& graph_;
+  Views views_;
   PassContext& context_;
   std::map<std::string, std::string>& bodies_;
   bool off_;

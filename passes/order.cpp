@@ -29,7 +29,7 @@ struct Place {
 
 class Reordering {
  public:
-  explicit Reordering(Graph& graph) : graph_(graph) {
+  explicit Reordering(Graph& graph) : graph_(graph), views_(graph) {
     for (Op& op : graph) ops_.push_back(&op);
     find_storage();
   }
@@ -67,10 +67,10 @@ class Reordering {
     std::vector<size_t> readers;  // of a state: ops
   };
 
-  // A view and its operand are one storage.
+  // A view is another value's storage.
   Value root(Value v) const {
-    auto it = roots_.find(v);
-    return it == roots_.end() ? v : it->second;
+    const StridedView* view = views_.find(v);
+    return view == nullptr ? v : view->root;
   }
 
   void find_storage() {
@@ -84,7 +84,6 @@ class Reordering {
         s.last_use = i;
         if (!s.in_arena && graph_.module().find_state(root(v).name())) s.readers.push_back(i);
       }
-      if (is_free_view(*ops_[i])) roots_[ops_[i]->result()] = root(ops_[i]->operand(0));
     }
     for (const GraphOutput& o : graph_.outputs()) {
       storage_[root(o.value)].in_arena = false;
@@ -118,7 +117,7 @@ class Reordering {
 
   bool frees_memory(size_t at) {
     const Op& op = *ops_[at];
-    if (is_free_view(op)) return false;
+    if (views_.is_free(op)) return false;
     int64_t freed = 0;
     std::vector<Value> seen;
     for (Value v : op.operands()) {
@@ -130,15 +129,15 @@ class Reordering {
       if (s.in_arena && s.last_use == at) freed += storage.type().bytes();
     }
     for (size_t i = 0; i < op.num_results(); ++i)
-      if (storage_[op.result(i)].in_arena) freed -= op.result(i).type().bytes();
+      if (storage_[root(op.result(i))].in_arena) freed -= op.result(i).type().bytes();
     return freed > 0;
   }
 
   Graph& graph_;
+  Views views_;
   std::vector<Op*> ops_;
   std::vector<Place> places_;
   std::unordered_map<const Op*, size_t> index_;
-  ValueMap<Value> roots_;
   ValueMap<Storage> storage_;
   ValueMap<Value> replaces_;  // the next value of a state: the old one
   std::vector<size_t> checks_;

@@ -90,6 +90,7 @@ std::vector<PipelineStep> default_pipeline() {
            "cse",
            "dce",
            "recompute",
+           "native",
            "expand",
            // Forward and backward expansions share subexpressions, which only show after expand:
            // hence cse once more, behind recompute. It cannot undo recompute: it merges ops of one
@@ -98,8 +99,9 @@ std::vector<PipelineStep> default_pipeline() {
            "canonicalize",
            "cse",
            "dce",
-           "fuse",
+           // Before fuse, which leaves the views that kernel templates read or write alone.
            "layout",
+           "fuse",
            "order",
            "plan-memory",
        })

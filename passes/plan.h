@@ -24,11 +24,11 @@ struct PlannedValue {
     Input,   // bound by the caller or held as state; `index` is the graph input
     Output,  // written to the storage of graph output `index`
     State,   // written over the old value of the state that output `index` is the next value of
-    Alias,   // the same storage as value `index` of the plan (a reshape), itself no alias
+    Alias,   // `offset` bytes into the storage of value `index` of the plan, itself no alias
   };
   Value value;
   Where where = Arena;
-  int64_t offset = 0;  // bytes, 256-aligned
+  int64_t offset = 0;  // bytes; 256-aligned in the arena
   int64_t bytes = 0;
   int64_t first = 0, last = 0;  // the ops between which it lives, inclusive, counted from 0
   int index = -1;
@@ -46,6 +46,14 @@ struct StateUpdate {
   std::string reason;  // why it is copied
 };
 
+// Bytes of the arena that an op's kernel template works in, while the op runs.
+struct PlannedScratch {
+  const Op* op = nullptr;
+  int64_t offset = 0;  // 256-aligned
+  int64_t bytes = 0;
+  int64_t at = 0;  // the op, counted from 0
+};
+
 struct MemoryPlan {
   std::string graph;
   int64_t arena_bytes = 0;   // the peak
@@ -54,8 +62,11 @@ struct MemoryPlan {
   int64_t output_bytes = 0;  // outputs that are no states
   std::vector<PlannedValue> values;
   std::vector<StateUpdate> updates;  // in order of `after`; states that keep their value have none
+  std::vector<PlannedScratch> scratch;
   // Null for a value of another graph.
   const PlannedValue* find(Value v) const;
+  // Null for an op that needs none.
+  const PlannedScratch* find_scratch(const Op& op) const;
 
   // Throws InternalError when two values that live at once overlap.
   void check() const;

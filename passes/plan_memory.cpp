@@ -1,12 +1,11 @@
 // plan-memory: gives every value of the entry graphs its place.
 //
 // Values live from the op that makes them to their last use, both inclusive, so that an op's result
-// never shares bytes with its operands. A reshape is the same storage as its operand (unless the
-// pass layout was switched off), and lives as long as any of its names. A value that is an output
-// is written to that output's storage; inputs stay where the caller put them; the next value of a
-// state is written where the state lies, if nothing can go wrong by it, and else copied there. All
-// else lies in one arena: the largest values are placed first, each into the smallest gap that
-// holds it.
+// never shares bytes with its operands. A view (layout.h) is a part of another value's storage,
+// which lives as long as any of its names. A value that is an output is written to that output's
+// storage; inputs stay where the caller put them; the next value of a state is written where the
+// state lies, if nothing can go wrong by it, and else copied there. All else lies in one arena: the
+// largest values are placed first, each into the smallest gap that holds it.
 //
 // With `off`, every value has bytes of its own, and states are copied at the end.
 
@@ -15,6 +14,7 @@
 #include <sinter/passes/detail/state_update.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/layout.h>
+#include <sinter/passes/native.h>
 #include <sinter/passes/pass.h>
 
 #include <algorithm>
@@ -78,6 +78,8 @@ class Planner {
       for (Value v : op.operands())
         if (v) plan_.values[index_.at(v)].last = at;
       for (size_t i = 0; i < op.num_results(); ++i) add(op.result(i), PlannedValue::Arena, at);
+      if (int64_t bytes = native_scratch(op, graph_.module().target); bytes > 0)
+        plan_.scratch.push_back({&op, 0, bytes, at});
       ++at;
     }
     count_ = at;
@@ -91,17 +93,21 @@ class Planner {
     }
   }
 
-  // Views name the storage of their operand, whose life covers theirs.
+  // Views name the storage of another value, whose life covers theirs.
   void find_roots() {
+    Views views(graph_);
     root_.resize(plan_.values.size());
     for (size_t i = 0; i < plan_.values.size(); ++i) {
       root_[i] = i;
       PlannedValue& p = plan_.values[i];
-      if (p.value.op() == nullptr || !is_free_view(*p.value.op())) continue;
-      root_[i] = root_[index_.at(p.value.op()->operand(0))];
+      const StridedView* view = views.find(p.value);
+      if (view == nullptr) continue;
+      root_[i] = index_.at(view->root);
       p.where = PlannedValue::Alias;
       p.index = static_cast<int>(root_[i]);
+      p.offset = view->offset * size_of(p.value.dtype());
       PlannedValue& root = plan_.values[root_[i]];
+      root.first = std::min(root.first, p.first);
       root.last = std::max(root.last, p.last);
       last_use_[root_[i]] = std::max(last_use_[root_[i]], last_use_[i]);
     }
@@ -175,25 +181,29 @@ class Planner {
     return detail::why_not_in_place(op, static_cast<size_t>(next.value.index()), operands);
   }
 
-  std::vector<size_t> arena_values() const {
-    std::vector<size_t> out;
-    for (size_t i = 0; i < plan_.values.size(); ++i)
-      if (plan_.values[i].where == PlannedValue::Arena && plan_.values[i].bytes > 0)
-        out.push_back(i);
+  // What lies in the arena: values, and the scratch memory of ops.
+  struct Item {
+    int64_t bytes, first, last;
+    int64_t* offset;
+  };
+  std::vector<Item> arena_items() {
+    std::vector<Item> out;
+    for (PlannedValue& p : plan_.values)
+      if (p.where == PlannedValue::Arena && p.bytes > 0)
+        out.push_back({p.bytes, p.first, p.last, &p.offset});
+    for (PlannedScratch& s : plan_.scratch) out.push_back({s.bytes, s.at, s.at, &s.offset});
     return out;
   }
 
   void pack() {
-    std::vector<size_t> order = arena_values();
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return plan_.values[a].bytes > plan_.values[b].bytes;
-    });
+    std::vector<Item> order = arena_items();
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Item& a, const Item& b) { return a.bytes > b.bytes; });
     struct Placed {
       int64_t offset, end, first, last;
     };
     std::vector<Placed> placed;  // by offset
-    for (size_t i : order) {
-      PlannedValue& p = plan_.values[i];
+    for (const Item& p : order) {
       int64_t size = aligned(p.bytes), covered = 0;
       int64_t best = -1, best_gap = 0;
       for (const Placed& other : placed) {
@@ -205,8 +215,8 @@ class Planner {
         }
         covered = std::max(covered, other.end);
       }
-      p.offset = best < 0 ? covered : best;
-      Placed here{p.offset, p.offset + size, p.first, p.last};
+      *p.offset = best < 0 ? covered : best;
+      Placed here{*p.offset, *p.offset + size, p.first, p.last};
       placed.insert(
           std::upper_bound(placed.begin(), placed.end(), here,
                            [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
@@ -216,9 +226,9 @@ class Planner {
   }
 
   void stack() {
-    for (size_t i : arena_values()) {
-      plan_.values[i].offset = plan_.arena_bytes;
-      plan_.arena_bytes += aligned(plan_.values[i].bytes);
+    for (const Item& item : arena_items()) {
+      *item.offset = plan_.arena_bytes;
+      plan_.arena_bytes += aligned(item.bytes);
     }
   }
 
@@ -245,6 +255,10 @@ std::string label(const PlannedValue& p) {
   return detail::name_of(p.value);
 }
 
+std::string label(const PlannedScratch& s) {
+  return fmt::format("(scratch of {})", s.op->name());
+}
+
 std::string place(const MemoryPlan& plan, const PlannedValue& p) {
   const Graph& graph = p.value.graph();
   auto at = static_cast<size_t>(p.index);
@@ -258,7 +272,8 @@ std::string place(const MemoryPlan& plan, const PlannedValue& p) {
     case PlannedValue::State:
       return fmt::format("state {}", graph.outputs()[at].name);
     case PlannedValue::Alias:
-      return fmt::format("alias of {}", label(plan.values[at]));
+      return fmt::format("alias of {}{}", label(plan.values[at]),
+                         p.offset == 0 ? "" : fmt::format(" +{}", p.offset));
   }
   return "";
 }
@@ -270,11 +285,25 @@ const PlannedValue* MemoryPlan::find(Value v) const {
   return it == lookup_.end() ? nullptr : &values[it->second];
 }
 
+const PlannedScratch* MemoryPlan::find_scratch(const Op& op) const {
+  for (const PlannedScratch& s : scratch)
+    if (s.op == &op) return &s;
+  return nullptr;
+}
+
 void MemoryPlan::check() const {
   check_states();
   // Sweeps over the ops; the live ranges of the arena are kept by offset, so that a newcomer can
   // only collide with its neighbours.
-  std::vector<const PlannedValue*> starts, ends;
+  struct Span {
+    int64_t offset, bytes, first, last;
+    const PlannedValue* value;
+    const PlannedScratch* scratch;
+    std::string name() const { return value != nullptr ? label(*value) : label(*scratch); }
+  };
+  std::vector<Span> spans;
+  for (const PlannedScratch& s : scratch)
+    spans.push_back({s.offset, s.bytes, s.at, s.at, nullptr, &s});
   for (const PlannedValue& p : values) {
     SINTER_CHECK(p.first <= p.last, "{} ends before it begins", label(p));
     if (p.where == PlannedValue::Alias) {
@@ -282,32 +311,36 @@ void MemoryPlan::check() const {
                    "{} is an alias of nothing", label(p));
       const PlannedValue& root = values[static_cast<size_t>(p.index)];
       SINTER_CHECK(root.where != PlannedValue::Alias, "{} is an alias of an alias", label(p));
-      SINTER_CHECK(root.first <= p.first && p.last <= root.last && p.bytes == root.bytes,
+      SINTER_CHECK(root.first <= p.first && p.last <= root.last && p.offset + p.bytes <= root.bytes,
                    "{} outlives or exceeds {}", label(p), label(root));
     }
     if (p.where != PlannedValue::Arena || p.bytes == 0) continue;
-    SINTER_CHECK(p.offset >= 0 && p.offset % kAlignment == 0, "{} lies at {}", label(p), p.offset);
-    SINTER_CHECK(p.offset + p.bytes <= arena_bytes, "{} leaves the arena", label(p));
+    spans.push_back({p.offset, p.bytes, p.first, p.last, &p, nullptr});
+  }
+  std::vector<const Span*> starts, ends;
+  for (const Span& p : spans) {
+    SINTER_CHECK(p.offset >= 0 && p.offset % kAlignment == 0, "{} lies at {}", p.name(), p.offset);
+    SINTER_CHECK(p.offset + p.bytes <= arena_bytes, "{} leaves the arena", p.name());
     starts.push_back(&p);
     ends.push_back(&p);
   }
   auto by = [](auto key) {
-    return [key](const PlannedValue* a, const PlannedValue* b) { return a->*key < b->*key; };
+    return [key](const Span* a, const Span* b) { return a->*key < b->*key; };
   };
-  std::stable_sort(starts.begin(), starts.end(), by(&PlannedValue::first));
-  std::stable_sort(ends.begin(), ends.end(), by(&PlannedValue::last));
-  std::map<int64_t, const PlannedValue*> live;
+  std::stable_sort(starts.begin(), starts.end(), by(&Span::first));
+  std::stable_sort(ends.begin(), ends.end(), by(&Span::last));
+  std::map<int64_t, const Span*> live;
   size_t ended = 0;
-  for (const PlannedValue* p : starts) {
+  for (const Span* p : starts) {
     for (; ended < ends.size() && ends[ended]->last < p->first; ++ended)
       live.erase(ends[ended]->offset);
     auto after = live.lower_bound(p->offset);
-    const PlannedValue* clash = nullptr;
+    const Span* clash = nullptr;
     if (after != live.end() && after->first < p->offset + p->bytes) clash = after->second;
     if (after != live.begin() &&
         std::prev(after)->second->offset + std::prev(after)->second->bytes > p->offset)
       clash = std::prev(after)->second;
-    SINTER_CHECK(clash == nullptr, "{} and {} live at once and overlap", label(*clash), label(*p));
+    SINTER_CHECK(clash == nullptr, "{} and {} live at once and overlap", clash->name(), p->name());
     live[p->offset] = p;
   }
 }
@@ -337,13 +370,18 @@ std::string MemoryPlan::str() const {
       fmt::format("plan @{}: arena {} bytes, state {}, inputs {}, outputs {}, in all {}\n", graph,
                   arena_bytes, state_bytes, input_bytes, output_bytes, arena_bytes + outside);
   size_t widths[3] = {5, 4, 5};
-  std::vector<std::array<std::string, 5>> rows;
-  for (const PlannedValue& p : values) {
-    SourceLocation loc = p.value.op() != nullptr ? p.value.op()->loc() : SourceLocation{};
-    rows.push_back({label(p), p.value.type().str(), place(*this, p),
-                    fmt::format("{}..{}", p.first, p.last), loc.known() ? loc.str() : ""});
+  std::vector<std::array<std::string, 6>> rows;
+  auto row = [&](std::string name, std::string type, std::string where, int64_t bytes,
+                 int64_t first, int64_t last, const Op* op) {
+    rows.push_back({std::move(name), std::move(type), std::move(where), std::to_string(bytes),
+                    fmt::format("{}..{}", first, last),
+                    op != nullptr && op->loc().known() ? op->loc().str() : ""});
     for (size_t i = 0; i < 3; ++i) widths[i] = std::max(widths[i], rows.back()[i].size());
-  }
+  };
+  for (const PlannedValue& p : values)
+    row(label(p), p.value.type().str(), place(*this, p), p.bytes, p.first, p.last, p.value.op());
+  for (const PlannedScratch& s : scratch)
+    row(label(s), "", fmt::format("arena +{}", s.offset), s.bytes, s.at, s.at, s.op);
   auto line = [&](const auto& name, const auto& type, const auto& where, const auto& bytes,
                   const auto& life, const auto& loc) {
     std::string text = fmt::format("  {:<{}} {:<{}} {:<{}} {:>12} {:>11}  {}", name, widths[0],
@@ -352,8 +390,7 @@ std::string MemoryPlan::str() const {
     out += text + "\n";
   };
   line("value", "type", "place", "bytes", "ops", "line");
-  for (size_t i = 0; i < rows.size(); ++i)
-    line(rows[i][0], rows[i][1], rows[i][2], values[i].bytes, rows[i][3], rows[i][4]);
+  for (const auto& r : rows) line(r[0], r[1], r[2], r[3], r[4], r[5]);
   for (const StateUpdate& u : updates)
     if (!u.in_place)
       out += fmt::format("  state {} is copied after op {}: {}\n",

@@ -55,6 +55,8 @@ const std::vector<PassInfo>& pass_registry() {
       SINTER_PASS(run_recompute, "recompute",
                   "computes forward values again where the backward pass needs them",
                   "budget=BYTES", PassInfo::RunsOff),
+      SINTER_PASS(run_native, "native", "hands ops to kernel templates where the target has one",
+                  "use=KERNEL"),
       SINTER_PASS(run_expand, "expand",
                   "replaces composite ops by smaller ones, and orders and splits reductions", "",
                   PassInfo::Refused),

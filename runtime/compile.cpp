@@ -203,7 +203,7 @@ std::shared_ptr<const Executable> compile(const Module& module, const CompileOpt
 
   auto lowering = Clock::now();
   detail::build_programs(compiled);
-  stats.kernels = static_cast<int>(compiled.kernels.size());
+  stats.kernels = static_cast<int>(compiled.kernels.size() + compiled.templates.size());
   stats.phases.emplace_back("codegen", seconds_since(lowering));
 
   auto building = Clock::now();

@@ -1,5 +1,6 @@
 #include <sinter/codegen/loops.h>
 #include <sinter/codegen/schedule.h>
+#include <sinter/codegen/template_launch.h>
 #include <sinter/frontends/cli/emit.h>
 #include <sinter/runtime/cuda/nvrtc.h>
 #include <sinter/runtime/detail/kernel_table.h>
@@ -33,28 +34,47 @@ std::vector<Launch> launches(const Module& module, const std::string& only) {
   return out;
 }
 
-std::string resources(const Launch& launch, const Target& target) {
+// The distinct kernel templates, in order of launch.
+std::vector<TemplateKernel> templates(const Module& module, const std::string& only) {
+  std::vector<TemplateKernel> kernels;
+  detail::TemplateTable table(kernels);
+  for (const auto& graph : module.graphs()) {
+    if (!only.empty() && graph->name() != only) continue;
+    for (Op& op : *graph) {
+      if (op.native().empty()) continue;
+      for (TemplateAction& action : template_actions(dense_call(op, module.target)))
+        if (auto* launch = std::get_if<TemplateLaunch>(&action))
+          table.intern(std::move(launch->kernel));
+    }
+  }
+  return kernels;
+}
+
+// One kernel compiled: what it takes of a multiprocessor. `dynamic`: bytes of shared memory that
+// its launch adds.
+std::string resources(const std::string& symbol, std::string source, int block, int64_t dynamic,
+                      bool fmad, const Target& target) {
   cuda::CompileRequest request;
-  request.name = launch.program.symbol;
-  request.source = print_cuda(launch.program);
+  request.name = symbol;
+  request.source = std::move(source);
   request.arch = target.arch;
+  request.fmad = fmad;
   cuda::CompiledUnit unit = cuda::compile(request, &DiskCache::global());
-  const cuda::KernelResources* reported = unit.find(launch.program.symbol);
+  const cuda::KernelResources* reported = unit.find(symbol);
   if (reported == nullptr)
     return fmt::format("{} {}: compiled, NVRTC reports no resources, block {}\n", target.arch,
-                       launch.program.symbol, launch.program.block);
+                       symbol, block);
   const cuda::KernelResources& info = *reported;
-  if (info.shared_bytes > target.shared_memory)
-    throw DeviceError(fmt::format("{} needs {} bytes of shared memory, {} has {}",
-                                  launch.program.symbol, info.shared_bytes, target.arch,
-                                  target.shared_memory));
-  if (int64_t{info.registers} * launch.program.block > 65536)
+  int64_t shared = info.shared_bytes + dynamic;
+  if (shared > target.shared_memory)
+    throw DeviceError(fmt::format("{} needs {} bytes of shared memory, {} has {}", symbol, shared,
+                                  target.arch, target.shared_memory));
+  if (int64_t{info.registers} * block > 65536)
     throw DeviceError(fmt::format("{} needs {} registers in each of {} threads, a block has 65536",
-                                  launch.program.symbol, info.registers, launch.program.block));
+                                  symbol, info.registers, block));
   return fmt::format("{} {}: {} registers, {} bytes spilled, {} bytes shared, block {}\n",
-                     target.arch, launch.program.symbol, info.registers,
-                     info.spill_store_bytes + info.spill_load_bytes, info.shared_bytes,
-                     launch.program.block);
+                     target.arch, symbol, info.registers,
+                     info.spill_store_bytes + info.spill_load_bytes, shared, block);
 }
 
 }  // namespace
@@ -74,10 +94,21 @@ std::string emit_kernels(const Module& module, const std::string& stage, const s
     } else if (stage == "cpp") {
       out += print_host(launch.program);
     } else if (stage == "cubin") {
-      out += resources(launch, module.target);
+      out += resources(launch.program.symbol, print_cuda(launch.program), launch.program.block, 0,
+                       false, module.target);
     } else {
       throw Error(
           fmt::format("--emit={}: expected ir, kernel, loops, cuda, cpp, cubin or plan", stage));
+    }
+  }
+  std::string printed;  // several kernels may share a source
+  for (const TemplateKernel& kernel : templates(module, graph)) {
+    if (stage == "cubin") {
+      out += resources(kernel.symbol, kernel.source, kernel.block, kernel.shared_bytes, kernel.fmad,
+                       module.target);
+    } else if (stage == "cuda" && kernel.source != printed) {
+      out += kernel.source;
+      printed = kernel.source;
     }
   }
   return out;

@@ -356,10 +356,10 @@ class Parser {
     std::shared_ptr<void> attrs = def->schema.make();
     if (is_punct("{")) {
       for (auto& [key, located] : attr_block()) {
-        if (key == "segment") {
+        if (key == "segment" || key == "native") {
           auto* s = std::get_if<std::string>(&located.value);
-          if (!s) fail(located.at, "segment takes a string");
-          init.segment = *s;
+          if (!s) fail(located.at, fmt::format("{} takes a string", key));
+          (key == "segment" ? init.segment : init.native) = *s;
           continue;
         }
         size_t k = 0;

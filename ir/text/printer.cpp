@@ -84,6 +84,8 @@ std::string op_text(const Op& op, const NameOf& name, const PrintOptions& option
   std::vector<std::string> attrs = op.def().schema.print(op.raw_attrs().get());
   if (!op.segment().empty())
     attrs.push_back(fmt::format("segment = {}", to_string(AttrValue(op.segment()))));
+  if (!op.native().empty())
+    attrs.push_back(fmt::format("native = {}", to_string(AttrValue(op.native()))));
   out += attr_block(attrs) + " : ";
   for (size_t i = 0; i < op.num_results(); ++i) out += (i ? ", " : "") + op.result(i).type().str();
   if (options.locations) {

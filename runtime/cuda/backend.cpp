@@ -16,6 +16,7 @@
 #include <sinter/runtime/cuda/graph.h>
 #include <sinter/runtime/cuda/nvrtc.h>
 #include <sinter/runtime/cuda/tune.h>
+#include <sinter/runtime/cuda/tensor_map.h>
 #include <sinter/runtime/detail/backend.h>
 #include <sinter/runtime/disk_cache.h>
 
@@ -39,6 +40,7 @@ struct Code {
   cuda::Device& device;
   std::vector<cuda::Module> modules;
   std::vector<LoadedKernel> kernels;
+  std::vector<LoadedKernel> templates;
   cuda::Kernel gate, copy_state;
   const TuningRecord& tuning;
 };
@@ -202,6 +204,8 @@ class CudaMemory final : public DeviceMemory {
         add_product(graph, entry, *matmul, entry.products[product++]);
       else if (auto* copy = std::get_if<CopyStep>(&step))
         add_copy(graph, entry, *copy);
+      else if (auto* native = std::get_if<TemplateStep>(&step))
+        add_template(graph, entry, *native);
       else
         add_gate(graph);
     }
@@ -230,6 +234,36 @@ class CudaMemory final : public DeviceMemory {
     cuda::DevicePtr d = address(entry, step.d), c = step.c ? address(entry, *step.c) : d;
     graph.add_child(cuda::Graph::capture(
         stream_, [&] { plan.run(stream_, a, b, c, d, workspace_.address()); }));
+  }
+
+  void add_template(cuda::Graph& graph, const Entry& entry, const TemplateStep& step) {
+    auto at = [&](const TemplatePointer& pointer) { return address(entry, step.place(pointer)); };
+    for (const auto& action : step.actions) {
+      if (auto* fill = std::get_if<TemplateFill>(&action)) {
+        if (fill->words > 0)
+          graph.add_fill(at(fill->to), fill->value, 4, static_cast<size_t>(fill->words));
+        continue;
+      }
+      const auto& launch = std::get<TemplateStep::Launch>(action);
+      cuda::KernelArguments arguments;
+      for (const TemplateArgument& argument : launch.arguments) {
+        if (argument.map) {
+          cuda::TensorMap map = cuda::tensor_map(device_, *argument.map, at(argument.map->base));
+          arguments.add_bytes(map.bytes.data(), map.bytes.size());
+          continue;
+        }
+        std::vector<unsigned char> bytes = argument.bytes;
+        for (const TemplateArgument::Patch& patch : argument.patches) {
+          cuda::DevicePtr pointer = at(patch.pointer);
+          std::memcpy(bytes.data() + patch.at, &pointer, sizeof(pointer));
+        }
+        arguments.add_bytes(bytes.data(), bytes.size());
+      }
+      const LoadedKernel& loaded = code_.templates[static_cast<size_t>(launch.kernel)];
+      cuda::LaunchShape shape = loaded.shape;
+      shape.blocks = launch.grid;
+      graph.add_kernel(loaded.kernel, shape, arguments);
+    }
   }
 
   void add_copy(cuda::Graph& graph, const Entry& entry, const CopyStep& step) {
@@ -287,6 +321,13 @@ class CudaBackend final : public Backend {
         members.push_back(&kernels[i]);
       add_request(members.front()->symbol, print_cuda(members));
     }
+    // Kernels of one source are one unit.
+    std::map<std::string_view, size_t> unit_of_source;
+    for (const TemplateKernel& kernel : context.compiled.templates) {
+      if (!unit_of_source.emplace(kernel.source, requests.size()).second) continue;
+      add_request(kernel.symbol, kernel.source);
+      requests.back().fmad = kernel.fmad;
+    }
     add_request("sinter_state", std::string(template_text("state.cuh")));
     if (!context.dump_dir.empty())
       for (size_t i = 0; i < kernels.size(); ++i)
@@ -317,6 +358,17 @@ class CudaBackend final : public Backend {
       }
       code_.kernels.push_back(std::move(loaded));
       if (units[i / kUnit].from_cache) ++context.stats.cached;
+    }
+    for (const TemplateKernel& kernel : context.compiled.templates) {
+      const size_t unit = unit_of_source.at(kernel.source);
+      LoadedKernel loaded;
+      loaded.kernel = code_.modules[unit].kernel(kernel.symbol);
+      loaded.shape = {1, kernel.block, kernel.shared_bytes};
+      if (kernel.shared_bytes > kStaticSharedBytes)
+        loaded.kernel.allow_dynamic_shared(kernel.shared_bytes);
+      code_.templates.push_back(std::move(loaded));
+      ++count;
+      if (units[unit].from_cache) ++context.stats.cached;
     }
     context.stats.compiled = count - context.stats.cached;
     choose_algorithms(context);

@@ -29,6 +29,11 @@ HostMemory::~HostMemory() = default;
 
 void HostMemory::forget(unsigned char*, int64_t) {}
 
+void HostMemory::run_template(const TemplateStep& step, std::span<const void* const>,
+                              std::span<void* const>) {
+  SINTER_CHECK(false, "the host has no kernel template for {}", step.op->name());
+}
+
 HostMemory::Blocks& HostMemory::blocks_of(const Program& program) {
   auto found = blocks_.find(&program);
   if (found != blocks_.end()) return found->second;
@@ -76,6 +81,13 @@ void HostMemory::launch(const Program& program) {
     } else if (auto* matmul = std::get_if<MatmulStep>(&step)) {
       run_matmul(*matmul, at(matmul->a), at(matmul->b), matmul->c ? at(*matmul->c) : nullptr,
                  at(matmul->d));
+    } else if (auto* native = std::get_if<TemplateStep>(&step)) {
+      std::vector<const void*> operands;
+      std::vector<void*> results;
+      for (size_t i = 0; i < native->operands.size(); ++i)
+        operands.push_back(native->op->operand(i) ? at(native->operands[i]) : nullptr);
+      for (const Place& place : native->results) results.push_back(at(place));
+      run_template(*native, operands, results);
     } else if (auto* copy = std::get_if<CopyStep>(&step)) {
       std::memcpy(at(copy->to), at(copy->from), static_cast<size_t>(copy->bytes));
     } else if (faulted()) {

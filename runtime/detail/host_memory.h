@@ -39,6 +39,9 @@ class HostMemory : public DeviceMemory {
   // a, b, d; c may be null.
   virtual void run_matmul(const MatmulStep& step, const void* a, const void* b, const void* c,
                           void* d) = 0;
+  // Operands (null where absent) and results. Only targets that have kernel templates meet one.
+  virtual void run_template(const TemplateStep& step, std::span<const void* const> operands,
+                            std::span<void* const> results);
   // Called before a run, and for each value that nobody reads any more; the interpreter makes stale
   // values conspicuous here.
   virtual void forget(unsigned char* arena, int64_t bytes);

@@ -28,4 +28,11 @@ int KernelTable::intern(LoopProgram program) {
   return next;
 }
 
+int TemplateTable::intern(TemplateKernel kernel) {
+  auto next = static_cast<int>(kernels_.size());
+  auto [it, inserted] = by_text_.emplace(kernel.symbol + "\n" + kernel.source, next);
+  if (inserted) kernels_.push_back(std::move(kernel));
+  return it->second;
+}
+
 }  // namespace sinter::detail

@@ -3,6 +3,7 @@
 // share a symbol.
 
 #include <sinter/codegen/loops.h>
+#include <sinter/codegen/template_launch.h>
 
 #include <string>
 #include <unordered_map>
@@ -35,6 +36,18 @@ class KernelTable {
   std::unordered_map<std::string, Entry> by_callee_;
   std::unordered_map<std::string, int> by_text_;
   std::unordered_set<std::string> symbols_;
+};
+
+// The distinct kernel templates of a module.
+class TemplateTable {
+ public:
+  explicit TemplateTable(std::vector<TemplateKernel>& kernels) : kernels_(kernels) {}
+  // The index of a kernel with this symbol and source; else it is added.
+  int intern(TemplateKernel kernel);
+
+ private:
+  std::vector<TemplateKernel>& kernels_;
+  std::unordered_map<std::string, int> by_text_;
 };
 
 }  // namespace sinter::detail

@@ -92,6 +92,21 @@ struct StepText {
         attrs.transpose_a ? " transpose_a" : "", attrs.transpose_b ? " transpose_b" : "",
         step.c ? " accumulating" : "", suffix(*step.op));
   }
+  std::string operator()(const TemplateStep& step) const {
+    std::string parts;
+    for (const auto& action : step.actions) {
+      if (!parts.empty()) parts += ", ";
+      if (auto* launch = std::get_if<TemplateStep::Launch>(&action)) {
+        const TemplateKernel& kernel = compiled.templates[static_cast<size_t>(launch->kernel)];
+        parts += fmt::format("{} <<<{}, {}, {}>>>", kernel.symbol, launch->grid, kernel.block,
+                             kernel.shared_bytes);
+      } else {
+        parts += fmt::format("fill {} words", std::get<TemplateFill>(action).words);
+      }
+    }
+    return fmt::format("{} by kernel {}: {}{}", step.op->name(), step.op->native(), parts,
+                       suffix(*step.op));
+  }
   std::string operator()(const CopyStep& step) const {
     return fmt::format("copy {} bytes {} -> {}", step.bytes, place_text(step.from),
                        place_text(step.to));
@@ -125,7 +140,8 @@ std::string plan_text(const CompiledModule& compiled, const CompileOptions& opti
                       : "");
   if (!options.disabled.empty())
     out += fmt::format("switched off: {}\n", fmt::join(options.disabled, " "));
-  out += fmt::format("{} kernels, state {} bytes, arena {} bytes\n", compiled.kernels.size(),
+  out += fmt::format("{} kernels, {} of them templates, state {} bytes, arena {} bytes\n",
+                     compiled.kernels.size() + compiled.templates.size(), compiled.templates.size(),
                      compiled.state_bytes, compiled.arena_bytes);
   for (const auto& [name, program] : compiled.programs) {
     out += fmt::format("\ngraph @{}\n", name);

@@ -1,4 +1,5 @@
 #include <sinter/ir/op_def.h>
+#include <sinter/passes/layout.h>
 #include <sinter/runtime/detail/kernel_table.h>
 #include <sinter/runtime/detail/program.h>
 
@@ -15,8 +16,13 @@ int64_t aligned(int64_t bytes) {
 
 class ProgramBuilder {
  public:
-  ProgramBuilder(const CompiledModule& compiled, const Graph& graph, KernelTable& kernels)
-      : compiled_(compiled), graph_(graph), kernels_(kernels) {
+  ProgramBuilder(const CompiledModule& compiled, const Graph& graph, KernelTable& kernels,
+                 TemplateTable& templates)
+      : compiled_(compiled),
+        graph_(graph),
+        views_(graph),
+        kernels_(kernels),
+        templates_(templates) {
     auto plan = compiled.plans.find(graph.name());
     SINTER_CHECK(plan != compiled.plans.end(), "graph @{} has no memory plan", graph.name());
     plan_ = &plan->second;
@@ -84,18 +90,18 @@ class ProgramBuilder {
   Place place_of(Value v) const {
     const PlannedValue* planned = plan_->find(v);
     SINTER_CHECK(planned != nullptr, "a value of @{} has no place in its plan", graph_.name());
-    while (planned->where == PlannedValue::Alias)
+    int64_t inside = 0;
+    if (planned->where == PlannedValue::Alias) {
+      inside = planned->offset;
       planned = &plan_->values[static_cast<size_t>(planned->index)];
-    auto index = static_cast<size_t>(planned->index);
-    switch (planned->where) {
-      case PlannedValue::Input:
-        return program_.inputs[index].place;
-      case PlannedValue::Output:
-      case PlannedValue::State:
-        return program_.outputs[index].place;
-      default:
-        return {Space::Arena, planned->offset};
     }
+    auto index = static_cast<size_t>(planned->index);
+    Place place{Space::Arena, planned->offset};
+    if (planned->where == PlannedValue::Input) place = program_.inputs[index].place;
+    if (planned->where == PlannedValue::Output || planned->where == PlannedValue::State)
+      place = program_.outputs[index].place;
+    place.offset += inside;
+    return place;
   }
 
   void add_copy(Place from, Place to, int64_t bytes) {
@@ -120,6 +126,7 @@ class ProgramBuilder {
   void add_op(const Op& op) {
     const OpDef& def = op.def();
     if (def.has_callee) return add_kernel(op);
+    if (!op.native().empty()) return add_template(op);
     if (def.kind == OpKind::Contract) {
       MatmulStep step;
       step.op = &op;
@@ -130,7 +137,8 @@ class ProgramBuilder {
       if (op.result().type().elements() > 0) program_.steps.push_back(step);
       return;
     }
-    // A view that moves no element: the same storage, or a copy where the plan gives it its own.
+    if (views_.is_free(op)) return;
+    // A reshape where layout was switched off.
     SINTER_CHECK(op.is("reshape"), "{} is left outside of kernels: run the pass fuse before",
                  op.name());
     add_copy(place_of(op.operand(0)), place_of(op.result()), op.result().type().bytes());
@@ -161,6 +169,38 @@ class ProgramBuilder {
     program_.steps.push_back(std::move(step));
   }
 
+  void add_template(const Op& op) {
+    TemplateStep step;
+    step.op = &op;
+    for (Value v : op.operands()) step.operands.push_back(v ? place_of(v) : Place{});
+    for (size_t i = 0; i < op.num_results(); ++i) step.results.push_back(place_of(op.result(i)));
+    if (const PlannedScratch* scratch = plan_->find_scratch(op))
+      step.scratch = {Space::Arena, scratch->offset};
+    TemplateCall call = dense_call(op, compiled_.module->target);
+    for (size_t i = 0; i < call.operands.size(); ++i) {
+      const StridedView* view = op.operand(i) ? views_.find(op.operand(i)) : nullptr;
+      if (view != nullptr) call.operands[i]->strides = view->strides;
+      step.operand_strides.push_back(call.operands[i] ? call.operands[i]->strides
+                                                      : std::vector<int64_t>{});
+    }
+    for (size_t i = 0; i < call.results.size(); ++i) {
+      const StridedView* view = views_.find(op.result(i));
+      if (view != nullptr) call.results[i].strides = view->strides;
+      step.result_strides.push_back(call.results[i].strides);
+    }
+    for (TemplateAction& action : template_actions(call)) {
+      if (auto* fill = std::get_if<TemplateFill>(&action)) {
+        step.actions.emplace_back(*fill);
+        continue;
+      }
+      auto& launch = std::get<TemplateLaunch>(action);
+      if (launch.grid == 0) continue;
+      step.actions.emplace_back(TemplateStep::Launch{templates_.intern(std::move(launch.kernel)),
+                                                     launch.grid, std::move(launch.arguments)});
+    }
+    program_.steps.emplace_back(std::move(step));
+  }
+
   // Of the lines that a fusion was made from, the one with an op of this name.
   SourceLocation place_of_fault(const Op& op, const std::string& name) const {
     auto known = compiled_.places.find(name);
@@ -175,13 +215,23 @@ class ProgramBuilder {
 
   const CompiledModule& compiled_;
   const Graph& graph_;
+  Views views_;
   KernelTable& kernels_;
+  TemplateTable& templates_;
   const MemoryPlan* plan_ = nullptr;
   bool gated_ = false;
   Program program_;
 };
 
 }  // namespace
+
+Place TemplateStep::place(const TemplatePointer& pointer) const {
+  Place place = pointer.of == TemplatePointer::Operand  ? operands[pointer.index]
+                : pointer.of == TemplatePointer::Result ? results[pointer.index]
+                                                        : scratch;
+  place.offset += pointer.offset;
+  return place;
+}
 
 const Port* Program::find_input(std::string_view name) const {
   for (const Port& port : inputs)
@@ -196,8 +246,9 @@ void build_programs(CompiledModule& compiled) {
     compiled.state_bytes += aligned(state.type.bytes());
   }
   KernelTable kernels(*compiled.module, compiled.kernels);
+  TemplateTable templates(compiled.templates);
   for (const Graph* graph : entry_graphs(*compiled.module)) {
-    Program program = ProgramBuilder(compiled, *graph, kernels).build();
+    Program program = ProgramBuilder(compiled, *graph, kernels, templates).build();
     compiled.arena_bytes = std::max(compiled.arena_bytes, program.arena_bytes);
     program.first_fault = compiled.num_faults;
     compiled.num_faults += static_cast<int>(program.faults.size());

@@ -8,6 +8,7 @@
 // may find a fault: once the session's record holds one, of any graph, they do nothing.
 
 #include <sinter/codegen/loops.h>
+#include <sinter/codegen/template_launch.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/plan.h>
 #include <sinter/runtime/executable.h>
@@ -44,6 +45,21 @@ struct MatmulStep {
   Place a, b, d;
   std::optional<Place> c;
 };
+// An op that kernel templates carry out: launches and fills, in order.
+struct TemplateStep {
+  struct Launch {
+    int kernel = -1;  // in CompiledModule::templates
+    int64_t grid = 1;
+    std::vector<TemplateArgument> arguments;
+  };
+  const Op* op = nullptr;
+  std::vector<std::variant<Launch, TemplateFill>> actions;
+  std::vector<Place> operands, results;  // of absent operands: anything
+  std::vector<std::vector<int64_t>> operand_strides, result_strides;  // elements
+  Place scratch;
+
+  Place place(const TemplatePointer& pointer) const;
+};
 struct CopyStep {
   Place from, to;
   int64_t bytes = 0;
@@ -51,7 +67,7 @@ struct CopyStep {
 };
 // Before the first step that writes state: looks whether there is a fault.
 struct GateStep {};
-using Step = std::variant<KernelStep, MatmulStep, CopyStep, GateStep>;
+using Step = std::variant<KernelStep, MatmulStep, TemplateStep, CopyStep, GateStep>;
 
 // An input or output of an entry graph.
 struct Port {
@@ -82,7 +98,8 @@ struct Program {
 struct CompiledModule {
   std::unique_ptr<Module> module;  // after the pipeline
   std::map<std::string, MemoryPlan> plans;
-  std::vector<LoopProgram> kernels;  // distinct ones
+  std::vector<LoopProgram> kernels;       // distinct ones
+  std::vector<TemplateKernel> templates;  // distinct ones
   std::map<std::string, Program, std::less<>> programs;
   std::vector<int64_t> state_offsets;  // by state
   int64_t state_bytes = 0;

@@ -1,0 +1,82 @@
+// native: hands ops to kernel templates where the target has one.
+//
+// The kernels of an op are tried in order of preference; the first that takes the op is written
+// on it, and `expand` and `fuse` leave it whole. Nothing else changes. Without CUDA no op has a
+// kernel. With `use=KERNEL` other kernels are not looked at.
+
+#include <sinter/passes/native.h>
+
+#include <sinter/passes/detail/native_rules.h>
+#include <sinter/passes/detail/util.h>
+#include <sinter/passes/pass.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace sinter {
+
+namespace {
+
+const NativeRule* choose(const Op& op, const Target& target, std::string_view use,
+                         std::string* why) {
+  if (!target.is_cuda()) return nullptr;
+  for (const NativeRule& rule : native_rules(op.name())) {
+    if (!use.empty() && rule.kernel != use) continue;
+    std::optional<std::string> reason = rule.declines(op, target);
+    if (!reason) return &rule;
+    if (why != nullptr)
+      *why += fmt::format("{}{}: {}", why->empty() ? "" : "; ", rule.kernel, *reason);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::span<const NativeRule> native_rules(std::string_view op) {
+  // Rules of one op lie side by side.
+  static const std::vector<NativeRule> all = [] {
+    std::vector<NativeRule> rules;
+    detail::add_embedding_rules(rules);
+    return rules;
+  }();
+  auto of_op = [&](const NativeRule& rule) { return rule.op == op; };
+  auto first = std::find_if(all.begin(), all.end(), of_op);
+  return {first, std::find_if_not(first, all.end(), of_op)};
+}
+
+const NativeRule* choose_native(const Op& op, const Target& target, std::string* why) {
+  return choose(op, target, "", why);
+}
+
+const NativeRule* native_rule(const Op& op) {
+  if (op.native().empty()) return nullptr;
+  for (const NativeRule& rule : native_rules(op.name()))
+    if (rule.kernel == op.native()) return &rule;
+  throw Error(Diagnostic{op.loc(), fmt::format("{} has no kernel '{}'", op.name(), op.native())});
+}
+
+int64_t native_scratch(const Op& op, const Target& target) {
+  const NativeRule* rule = native_rule(op);
+  return rule == nullptr ? 0 : rule->scratch(op, target);
+}
+
+void run_native(Module& module, PassContext& context) {
+  std::string_view use = context.option("use");
+  for (Graph* graph : detail::entry_graphs(module))
+    for (Op& op : *graph) {
+      if (!op.native().empty()) continue;  // chosen by whoever wrote the text
+      std::string why;
+      const NativeRule* rule = choose(op, module.target, use, &why);
+      if (rule != nullptr) op.set_native(std::string(rule->kernel));
+      if (!why.empty())
+        context.remark(op.loc(),
+                       fmt::format("{} {}: {}", op.name(),
+                                   rule != nullptr ? fmt::format("by kernel {}", rule->kernel)
+                                                   : std::string("by no kernel template"),
+                                   why));
+      else if (rule != nullptr)
+        context.remark(op.loc(), fmt::format("{} by kernel {}", op.name(), rule->kernel));
+    }
+}
+
+}  // namespace sinter
