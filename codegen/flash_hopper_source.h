@@ -19,7 +19,7 @@
 // A tensor map is of rank 4: {width, rows, heads, batch} elements of 16 bits, strides in bytes of
 // rows, heads and batch, a box of {columns, rows, 1, 1}, no interleave, zeros outside.
 
-#include <sinter/codegen/flash_hopper_tiles.h>
+#include <sinter/passes/flash_hopper_tiles.h>
 #include <sinter/codegen/flash_source.h>
 
 namespace sinter {

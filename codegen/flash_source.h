@@ -2,8 +2,8 @@
 // The texts of the flash attention templates for one instance, and how they are launched. Which
 // tiles there are is in flash_tiles.h, what a launch is given in templates/flash_params.cuh.
 
-#include <sinter/codegen/flash_tiles.h>
 #include <sinter/ir/type.h>
+#include <sinter/passes/flash_tiles.h>
 
 #include <cstdint>
 #include <optional>

@@ -10,6 +10,7 @@
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/ops.h>
 #include <sinter/ir/text.h>
+#include <sinter/passes/native_attention.h>
 #include <sinter/passes/pass.h>
 
 #include <algorithm>
@@ -20,11 +21,6 @@ namespace sinter {
 namespace {
 
 using namespace detail;
-
-// Whether a kernel of the target's own computes the op.
-bool has_native_attention(const Op&, const Target&) {
-  return false;
-}
 
 class Fusion {
  public:
@@ -251,11 +247,12 @@ void fuse_all(Graph& graph, bool required, PassContext& context) {
 void keep_statistics(Graph& graph, const Target& target, bool required) {
   for (Op& op : graph) {
     if (!op.is("attention")) continue;
-    if (!has_native_attention(op, target)) {
+    std::string why;
+    if (!has_native_attention(op, target, &why)) {
       if (required)
         throw Error(Diagnostic{
-            op.loc(), fmt::format("{} has no attention kernel for q: {}, v: {}", target.arch,
-                                  op.operand(0).type().str(), op.operand(2).type().str())});
+            op.loc(), fmt::format("{} has no attention kernel for q: {}, v: {}: {}", target.arch,
+                                  op.operand(0).type().str(), op.operand(2).type().str(), why)});
       continue;
     }
     AttentionAttrs attrs = op.attrs<AttentionAttrs>();

@@ -23,6 +23,7 @@ const NativeRule* choose(const Op& op, const Target& target, std::string_view us
   for (const NativeRule& rule : native_rules(op.name())) {
     if (!use.empty() && rule.kernel != use) continue;
     std::optional<std::string> reason = rule.declines(op, target);
+    if (!reason && use.empty() && rule.slower != nullptr) reason = rule.slower(op, target);
     if (!reason) return &rule;
     if (why != nullptr)
       *why += fmt::format("{}{}: {}", why->empty() ? "" : "; ", rule.kernel, *reason);
@@ -36,6 +37,7 @@ std::span<const NativeRule> native_rules(std::string_view op) {
   // Rules of one op lie side by side.
   static const std::vector<NativeRule> all = [] {
     std::vector<NativeRule> rules;
+    detail::add_attention_rules(rules);
     detail::add_embedding_rules(rules);
     return rules;
   }();

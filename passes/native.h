@@ -29,6 +29,9 @@ struct NativeRule {
   // with its first element at `offset` of a buffer; null: all are dense.
   bool (*takes_strides)(const Op& op, bool is_result, size_t index, int64_t offset,
                         const std::vector<int64_t>& strides) = nullptr;
+  // Why the op is better left to other kernels although this one takes it; looked at unless the
+  // kernel is asked for by name.
+  std::optional<std::string> (*slower)(const Op& op, const Target& target) = nullptr;
 };
 
 // The rules of one op in order of preference.

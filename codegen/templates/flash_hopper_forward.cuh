@@ -4,7 +4,7 @@
 // = multiprocessors. Warpgroup 0 feeds (one thread of it); each other one owns 64 rows and walks
 // over the keys in tiles of kTileN, from the last to the first, so that the tiles at the causal
 // diagonal and at the end of the keys come first. Shapes by head size:
-// codegen/flash_hopper_tiles.h.
+// passes/flash_hopper_tiles.h.
 //
 // Items. Heads are taken in sections whose K and V fit in L2; within a section the longest items
 // come first, and every other round of blocks is dealt backwards: causal work comes out even

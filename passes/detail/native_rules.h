@@ -7,6 +7,7 @@
 
 namespace sinter::detail {
 
+void add_attention_rules(std::vector<NativeRule>& rules);
 void add_embedding_rules(std::vector<NativeRule>& rules);
 
 }  // namespace sinter::detail

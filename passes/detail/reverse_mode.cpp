@@ -89,6 +89,42 @@ class ReverseMode {
            v.op()->position() > last_old_;
   }
 
+  // The sum of terms of which each is zero but for a part of one axis, where these parts make up
+  // the whole: what the gradients of a value's slices are. Null for other terms.
+  static Value side_by_side(const std::vector<Value>& terms) {
+    struct Part {
+      int64_t begin;
+      Value value;
+    };
+    std::vector<Part> parts;
+    size_t axis = 0;
+    for (Value term : terms) {
+      if (term.op() == nullptr || !term.op()->is("pad")) return {};
+      const auto& a = term.op()->attrs<PadAttrs>();
+      if (a.mode != "constant" || a.value.as_double() != 0 || !a.interior.empty()) return {};
+      size_t padded = a.low.size();
+      for (size_t i = 0; i < a.low.size(); ++i) {
+        if (a.low[i] == 0 && a.high[i] == 0) continue;
+        if (padded != a.low.size() || a.low[i] < 0 || a.high[i] < 0) return {};
+        padded = i;
+      }
+      if (padded == a.low.size() || (!parts.empty() && padded != axis)) return {};
+      axis = padded;
+      parts.push_back({a.low[axis], term.op()->operand(0)});
+    }
+    std::sort(parts.begin(), parts.end(),
+              [](const Part& a, const Part& b) { return a.begin < b.begin; });
+    int64_t end = 0;
+    std::vector<Value> values;
+    for (const Part& part : parts) {
+      if (part.begin != end) return {};
+      end += part.value.shape()[axis];
+      values.push_back(part.value);
+    }
+    if (end != terms[0].shape()[axis]) return {};
+    return concat(values, static_cast<int64_t>(axis), {});
+  }
+
   // Null when nothing contributes.
   Value gradient(Value v) {
     auto it = contributions_.find(v);
@@ -106,7 +142,8 @@ class ReverseMode {
       InsertionScope scope = place(origin);
       std::vector<Value> terms;
       for (const Contribution& c : all) terms.push_back(c.value);
-      total = add_n(std::move(terms), {});
+      total = side_by_side(terms);
+      if (!total) total = add_n(std::move(terms), {});
       all = {{all[0].user, all[0].operand, total}};
     }
     if (!v.name().empty() && may_name(total)) total.set_name("d_" + v.name());

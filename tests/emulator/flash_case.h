@@ -1,7 +1,7 @@
 #pragma once
 // Attention kernels, on the emulator or a device, against an f64 reference and the composed path.
 
-#include <sinter/codegen/flash_tiles.h>
+#include <sinter/passes/flash_tiles.h>
 #include <sinter/ir/type.h>
 #include <sinter/tests/emulator/ptx.h>
 

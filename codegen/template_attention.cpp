@@ -1,0 +1,163 @@
+// Launches of the attention templates, codegen/templates/flash_*.cuh.
+
+#include <sinter/codegen/detail/template_builders.h>
+#include <sinter/codegen/flash_source.h>
+#include <sinter/ir/diagnostic.h>
+#include <sinter/ir/op_def.h>
+#include <sinter/ir/ops/attention.h>
+#include <sinter/passes/native_attention.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+namespace sinter::detail {
+
+namespace {
+
+#include <sinter/codegen/templates/flash_params.cuh>
+
+// The parameters of one call; the kernels of an op share them.
+class Parameters {
+ public:
+  explicit Parameters(const TemplateCall& call) : call_(call), c_(call.op) {
+    const auto& a = call.op.attrs<AttentionAttrs>();
+    p_.batch = static_cast<int>(c_.batch);
+    p_.heads = static_cast<int>(c_.heads);
+    p_.kv_heads = static_cast<int>(c_.kv_heads);
+    p_.queries = static_cast<int>(c_.queries);
+    p_.keys = static_cast<int>(c_.keys);
+    p_.window = static_cast<int>(std::min<int64_t>(a.window, int64_t{1} << 30));
+    p_.scale = a.scale != 0 ? a.scale : 1.0 / std::sqrt(static_cast<double>(c_.head_dim));
+    p_.softcap = a.softcap;
+    tensor("q", offsetof(FlashParams, q), p_.q_strides);
+    tensor("k", offsetof(FlashParams, k), p_.k_strides);
+    tensor("v", offsetof(FlashParams, v), p_.v_strides);
+    if (c_.backward) {
+      tensor("y", offsetof(FlashParams, y), p_.y_strides);
+      tensor("dy", offsetof(FlashParams, dy), p_.dy_strides);
+      operand("lse", offsetof(FlashParams, lse));
+      operand("dlse", offsetof(FlashParams, dlse));
+      patch(offsetof(FlashParams, delta), {TemplatePointer::Scratch, 0, 0});
+      result(0, offsetof(FlashParams, dq), p_.dq_strides);
+      result(1, offsetof(FlashParams, dk), p_.dk_strides);
+      result(2, offsetof(FlashParams, dv), p_.dv_strides);
+    } else {
+      result(0, offsetof(FlashParams, y), p_.y_strides);
+      if (a.lse) patch(offsetof(FlashParams, lse), {TemplatePointer::Result, 1, 0});
+    }
+    scores("mask", offsetof(FlashParams, mask), p_.mask_strides);
+    scores("bias", offsetof(FlashParams, bias), p_.bias_strides);
+    operand("kv_length", offsetof(FlashParams, kv_length));
+    operand("boundaries", offsetof(FlashParams, cu_lengths));
+    if (Value b = c_.operand("boundaries")) p_.documents = static_cast<int>(b.dim(1)) - 1;
+    operand("slopes", offsetof(FlashParams, slopes));
+    if (a.p > 0) {
+      operand("seed", offsetof(FlashParams, seed));
+      operand("step", offsetof(FlashParams, step));
+      operand("offset", offsetof(FlashParams, offset));
+      p_.site = static_cast<unsigned>(a.site);
+      p_.threshold = static_cast<unsigned>(std::llround(65536.0 * a.p));
+      p_.keep_scale = a.p < 1 ? 1.0 / (1.0 - a.p) : 0.0;
+    }
+  }
+
+  TemplateArgument argument() const {
+    TemplateArgument argument = TemplateArgument::value(p_);
+    argument.patches = patches_;
+    return argument;
+  }
+
+ private:
+  void patch(size_t at, TemplatePointer pointer) { patches_.push_back({at, pointer}); }
+  size_t index_of(std::string_view name) const {
+    const auto& specs = call_.op.def().operands;
+    for (size_t i = 0; i < specs.size() && i < call_.operands.size(); ++i)
+      if (specs[i].name == name && call_.operands[i]) return i;
+    return call_.operands.size();
+  }
+  // False where the operand is absent.
+  bool operand(std::string_view name, size_t at) {
+    size_t i = index_of(name);
+    if (i == call_.operands.size()) return false;
+    patch(at, {TemplatePointer::Operand, i, 0});
+    return true;
+  }
+  static FlashStrides strides_of(const TemplateTensor& t) {
+    return {t.strides[0], t.strides[1], t.strides[2]};
+  }
+  void tensor(std::string_view name, size_t at, FlashStrides& strides) {
+    SINTER_CHECK(operand(name, at), "{} without {}", call_.op.name(), name);
+    strides = strides_of(*call_.operands[index_of(name)]);
+  }
+  void result(size_t i, size_t at, FlashStrides& strides) {
+    patch(at, {TemplatePointer::Result, i, 0});
+    strides = strides_of(call_.results[i]);
+  }
+  // What is broadcast to the scores.
+  void scores(std::string_view name, size_t at, long long (&strides)[4]) {
+    if (!operand(name, at)) return;
+    const TemplateTensor& t = *call_.operands[index_of(name)];
+    size_t rank = t.type.shape.size();
+    for (size_t i = 0; i < rank; ++i)
+      strides[4 - rank + i] = t.type.shape[i] == 1 ? 0 : t.strides[i];
+  }
+
+  const TemplateCall& call_;
+  AttentionCall c_;
+  FlashParams p_{};
+  std::vector<TemplateArgument::Patch> patches_;
+};
+
+FlashInstance instance_of(const AttentionCall& c) {
+  const auto& a = c.op.attrs<AttentionAttrs>();
+  FlashInstance i;
+  i.element = c.element;
+  i.head_dim = static_cast<int>(c.head_dim);
+  i.value_dim = static_cast<int>(c.value_dim);
+  i.causal = a.causal;
+  i.window = a.window > 0;
+  i.softcap = a.softcap > 0;
+  i.mask = c.has("mask");
+  if (Value bias = c.operand("bias")) i.bias = bias.dtype();
+  i.kv_length = c.has("kv_length");
+  i.documents = c.has("boundaries");
+  i.slopes = c.has("slopes");
+  i.dropout = a.p > 0;
+  return i;
+}
+
+std::vector<TemplateAction> launches(const TemplateCall& call,
+                                     std::initializer_list<FlashKernel> kernels) {
+  AttentionCall c(call.op);
+  FlashInstance instance = instance_of(c);
+  TemplateArgument parameters = Parameters(call).argument();
+  std::vector<TemplateAction> actions;
+  for (FlashKernel kernel : kernels) {
+    FlashTiles tiles = c.tiles(kernel, call.target);
+    SINTER_CHECK(tiles.exists(), "{}: no tiles for head sizes {} and {}", call.op.name(),
+                 c.head_dim, c.value_dim);
+    TemplateLaunch launch;
+    launch.kernel = {std::string(flash_entry(kernel)), flash_source(kernel, instance, tiles),
+                     tiles.threads(), static_cast<int64_t>(tiles.shared_bytes), false};
+    launch.grid = flash_blocks(kernel, tiles, c.batch, c.heads, c.kv_heads, c.queries, c.keys);
+    launch.arguments.push_back(parameters);
+    actions.emplace_back(std::move(launch));
+  }
+  return actions;
+}
+
+}  // namespace
+
+std::vector<TemplateAction> build_portable_attention(const TemplateCall& call) {
+  if (call.op.is("attention")) return launches(call, {FlashKernel::Forward});
+  return launches(call, {FlashKernel::Delta, FlashKernel::BackwardKv, FlashKernel::BackwardQ});
+}
+
+std::vector<TemplateAction> build_plain_attention(const TemplateCall& call) {
+  if (call.op.is("attention")) return launches(call, {FlashKernel::PlainForward});
+  return launches(call,
+                  {FlashKernel::Delta, FlashKernel::PlainBackwardKv, FlashKernel::PlainBackwardQ});
+}
+
+}  // namespace sinter::detail

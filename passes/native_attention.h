@@ -1,0 +1,35 @@
+#pragma once
+// Which attention kernels there are for an op, and with which tiles; the templates are in
+// codegen/templates/flash_*.cuh.
+
+#include <sinter/ir/graph.h>
+#include <sinter/passes/flash_hopper_tiles.h>
+#include <sinter/passes/flash_tiles.h>
+
+#include <string>
+
+namespace sinter {
+
+// Of an op `attention` or `attention_backward`.
+struct AttentionCall {
+  explicit AttentionCall(const Op& op);
+  const Op& op;
+  bool backward;
+  DType element;
+  int64_t batch, heads, kv_heads, queries, keys, head_dim, value_dim;
+  // By name; null where absent.
+  Value operand(std::string_view name) const;
+  bool has(std::string_view name) const { return static_cast<bool>(operand(name)); }
+  // Options that take registers in every score.
+  bool rich() const;
+  FlashTiles tiles(FlashKernel kernel, const Target& target) const;
+};
+
+// Whether a kernel other than the plain one will take this op `attention`, and the gradient of it,
+// once the graph's mixed precision has been applied; else why not.
+bool has_native_attention(const Op& op, const Target& target, std::string* why = nullptr);
+
+// Bytes of the row sums that the backward kernels work in.
+int64_t attention_delta_bytes(const AttentionCall& call);
+
+}  // namespace sinter
