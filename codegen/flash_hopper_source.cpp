@@ -11,11 +11,6 @@ namespace {
 // What of K and V shall stay in L2 while the forward kernel walks over a section of heads.
 constexpr int kSectionBytes = 32 << 20;
 
-// The width that the backward kernel fills both head sizes up to.
-int spread_of(const FlashInstance& i) {
-  return i.head_dim <= 64 && i.value_dim <= 64 ? 64 : 128;
-}
-
 }  // namespace
 
 bool flash_hopper_takes(const FlashInstance& i) {
@@ -65,7 +60,7 @@ FlashHopperBox flash_hopper_box(FlashHopperUnit unit, FlashHopperOperand operand
   using Operand = FlashHopperOperand;
   const bool of_values = operand == Operand::V || operand == Operand::Y;
   const int width = unit == FlashHopperUnit::Backward
-                        ? spread_of(i)
+                        ? flash_hopper_spread(i.head_dim, i.value_dim)
                         : flash_hopper_width(of_values ? i.value_dim : i.head_dim);
   FlashHopperBox box;
   box.columns = width % 64 == 0 ? 64 : 32;
@@ -78,11 +73,8 @@ FlashHopperBox flash_hopper_box(FlashHopperUnit unit, FlashHopperOperand operand
 
 FlashHopperSpace flash_hopper_space(const FlashInstance& i, const FlashHopperTiles& t,
                                     int64_t batch, int64_t heads, int64_t queries) {
-  const auto tile_m = static_cast<size_t>(t.tile_m);
-  const size_t tiles =
-      static_cast<size_t>(batch * heads) * ((static_cast<size_t>(queries) + tile_m - 1) / tile_m);
-  return {tiles * (8 * tile_m + 16), tiles * tile_m * static_cast<size_t>(spread_of(i)) * 4,
-          tiles * 4};
+  return flash_hopper_space(i.head_dim, i.value_dim, t, static_cast<size_t>(batch),
+                            static_cast<size_t>(heads), static_cast<size_t>(queries));
 }
 
 }  // namespace sinter

@@ -19,8 +19,8 @@
 // A tensor map is of rank 4: {width, rows, heads, batch} elements of 16 bits, strides in bytes of
 // rows, heads and batch, a box of {columns, rows, 1, 1}, no interleave, zeros outside.
 
-#include <sinter/passes/flash_hopper_tiles.h>
 #include <sinter/codegen/flash_source.h>
+#include <sinter/passes/flash_hopper_tiles.h>
 
 namespace sinter {
 
@@ -44,10 +44,6 @@ struct FlashHopperBox {
 FlashHopperBox flash_hopper_box(FlashHopperUnit unit, FlashHopperOperand operand,
                                 const FlashInstance& instance, const FlashHopperTiles& tiles);
 
-// Bytes of the backward kernels' work space.
-struct FlashHopperSpace {
-  size_t rows = 0, sums = 0, turns = 0;
-};
 FlashHopperSpace flash_hopper_space(const FlashInstance& instance, const FlashHopperTiles& tiles,
                                     int64_t batch, int64_t heads, int64_t queries);
 

@@ -1,6 +1,7 @@
 // Launches of the attention templates, codegen/templates/flash_*.cuh.
 
 #include <sinter/codegen/detail/template_builders.h>
+#include <sinter/codegen/flash_hopper_source.h>
 #include <sinter/codegen/flash_source.h>
 #include <sinter/ir/diagnostic.h>
 #include <sinter/ir/op_def.h>
@@ -60,6 +61,29 @@ class Parameters {
       p_.threshold = static_cast<unsigned>(std::llround(65536.0 * a.p));
       p_.keep_scale = a.p < 1 ? 1.0 / (1.0 - a.p) : 0.0;
     }
+  }
+
+  // The map of an operand or result that the feeding thread asks for in boxes.
+  TemplateArgument map(FlashHopperUnit unit, FlashHopperOperand which, std::string_view name,
+                       const FlashInstance& instance, const FlashHopperTiles& tiles) const {
+    TensorMapSpec spec;
+    const TemplateTensor* tensor = nullptr;
+    if (size_t i = index_of(name); i < call_.operands.size()) {
+      tensor = &*call_.operands[i];
+      spec.base = {TemplatePointer::Operand, i, 0};
+    } else {
+      size_t r = name == "dk" ? 1 : name == "dv" ? 2 : 0;
+      tensor = &call_.results[r];
+      spec.base = {TemplatePointer::Result, r, 0};
+    }
+    const Shape& shape = tensor->type.shape;
+    spec.dims = {shape[3], shape[2], shape[1], shape[0]};
+    for (size_t i = 0; i < 3; ++i)  // an axis of one element may have any stride
+      spec.strides[i] = shape[2 - i] == 1 ? 16 : 2 * tensor->strides[2 - i];
+    FlashHopperBox box = flash_hopper_box(unit, which, instance, tiles);
+    spec.box = {box.columns, box.rows, 1, 1};
+    spec.swizzle = box.swizzle;
+    return TemplateArgument::tensor_map(spec);
   }
 
   TemplateArgument argument() const {
@@ -147,7 +171,68 @@ std::vector<TemplateAction> launches(const TemplateCall& call,
   return actions;
 }
 
+std::vector<TemplateAction> hopper_backward(const TemplateCall& call) {
+  using Operand = FlashHopperOperand;
+  constexpr auto kUnit = FlashHopperUnit::Backward;
+  AttentionCall c(call.op);
+  FlashInstance instance = instance_of(c);
+  FlashHopperTiles tiles = c.hopper_tiles();
+  HopperScratch scratch = attention_hopper_scratch(c);
+  Parameters parameters(call);
+  TemplateArgument values = parameters.argument();
+  auto map = [&](Operand which, std::string_view name) {
+    return parameters.map(kUnit, which, name, instance, tiles);
+  };
+  auto space = [](int64_t offset) {
+    return TemplateArgument::pointer({TemplatePointer::Scratch, 0, offset});
+  };
+  std::string source = flash_hopper_source(kUnit, instance, tiles);
+  int64_t query_tiles = c.batch * c.heads * ((c.queries + tiles.tile_m - 1) / tiles.tile_m);
+  int64_t key_tiles = (c.keys + tiles.tile_n - 1) / tiles.tile_n;
+  int64_t heads = c.batch * c.kv_heads, blocks = call.target.multiprocessors;
+  int parts = flash_hopper_backward_parts(static_cast<int>(heads), static_cast<int>(key_tiles),
+                                          static_cast<int>(blocks), instance.causal);
+  constexpr int kRowThreads = 256;
+  auto shared = static_cast<int64_t>(tiles.shared_bytes);
+  std::vector<TemplateAction> actions;
+  actions.emplace_back(
+      TemplateLaunch{{"flash_hopper_prepare", source, kRowThreads, 0, false},
+                     query_tiles,
+                     {values, space(scratch.rows), space(scratch.sums), space(scratch.turns)}});
+  actions.emplace_back(TemplateLaunch{
+      {"flash_hopper_backward", source, tiles.threads(), shared, false},
+      std::min(blocks, heads * parts),
+      {map(Operand::Q, "q"), map(Operand::K, "k"), map(Operand::V, "v"), map(Operand::Dy, "dy"),
+       map(Operand::Dk, "dk"), map(Operand::Dv, "dv"), values, space(scratch.rows),
+       space(scratch.sums), space(scratch.turns), TemplateArgument::value(int32_t{parts})}});
+  actions.emplace_back(TemplateLaunch{{"flash_hopper_finish", source, kRowThreads, 0, false},
+                                      query_tiles,
+                                      {values, space(scratch.sums)}});
+  return actions;
+}
+
 }  // namespace
+
+std::vector<TemplateAction> build_hopper_attention(const TemplateCall& call) {
+  if (call.op.is("attention_backward")) return hopper_backward(call);
+  using Operand = FlashHopperOperand;
+  constexpr auto kUnit = FlashHopperUnit::Forward;
+  AttentionCall c(call.op);
+  FlashInstance instance = instance_of(c);
+  FlashHopperTiles tiles = c.hopper_tiles();
+  Parameters parameters(call);
+  TemplateLaunch launch;
+  launch.kernel = {"flash_hopper_forward", flash_hopper_source(kUnit, instance, tiles),
+                   tiles.threads(), static_cast<int64_t>(tiles.shared_bytes), false};
+  launch.grid =
+      std::min<int64_t>(call.target.multiprocessors,
+                        c.batch * c.heads * ((c.queries + tiles.tile_m - 1) / tiles.tile_m));
+  for (auto [which, name] : {std::pair{Operand::Q, "q"}, std::pair{Operand::K, "k"},
+                             std::pair{Operand::V, "v"}, std::pair{Operand::Y, "y"}})
+    launch.arguments.push_back(parameters.map(kUnit, which, name, instance, tiles));
+  launch.arguments.push_back(parameters.argument());
+  return {std::move(launch)};
+}
 
 std::vector<TemplateAction> build_portable_attention(const TemplateCall& call) {
   if (call.op.is("attention")) return launches(call, {FlashKernel::Forward});

@@ -8,6 +8,7 @@
 
 #include <sinter/ir/graph.h>
 
+#include <array>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -35,15 +36,14 @@ struct TemplatePointer {
   int64_t offset = 0;
 };
 
-// A tensor that the tensor memory accelerator reads or writes in boxes (Hopper and later): the
-// operands of cuTensorMapEncodeTiled, innermost axis first.
+// A tensor of 16-bit elements that the tensor memory accelerator reads or writes in boxes (Hopper
+// and later), innermost axis first; see runtime/cuda/tensor_map.h.
 struct TensorMapSpec {
   TemplatePointer base;
-  DType dtype = DType::BF16;
-  std::vector<int64_t> extents;  // elements
-  std::vector<int64_t> strides;  // bytes, of every axis but the innermost; multiples of 16
-  std::vector<int64_t> box;      // elements, 256 at most
-  int swizzle = 128;             // bytes: 0, 32, 64 or 128
+  std::array<int64_t, 4> dims{};     // elements
+  std::array<int64_t, 3> strides{};  // bytes, of axes 1 to 3
+  std::array<int, 4> box{};          // elements
+  int swizzle = 128;                 // bytes
 };
 
 // One parameter of a kernel: bytes by value, with addresses written into them, or a tensor map.

@@ -117,4 +117,22 @@ constexpr int flash_hopper_backward_parts(int heads, int key_tiles, int blocks, 
   return best;
 }
 
+// The width that the backward kernel fills both head sizes up to.
+constexpr int flash_hopper_spread(int head_dim, int value_dim) {
+  return head_dim <= 64 && value_dim <= 64 ? 64 : 128;
+}
+
+// Bytes of the backward kernels' work space.
+struct FlashHopperSpace {
+  size_t rows = 0, sums = 0, turns = 0;
+};
+constexpr FlashHopperSpace flash_hopper_space(int head_dim, int value_dim,
+                                              const FlashHopperTiles& t, size_t batch, size_t heads,
+                                              size_t queries) {
+  const auto tile_m = static_cast<size_t>(t.tile_m);
+  const size_t tiles = batch * heads * ((queries + tile_m - 1) / tile_m);
+  const auto spread = static_cast<size_t>(flash_hopper_spread(head_dim, value_dim));
+  return {tiles * (8 * tile_m + 16), tiles * tile_m * spread * 4, tiles * 4};
+}
+
 }  // namespace sinter

@@ -27,6 +27,22 @@ Reason declines_any(const AttentionCall& c, const Target&) {
   return std::nullopt;
 }
 
+Reason declines_hopper(const Op& op, const Target& target) {
+  if (target.arch != "sm_90a") return fmt::format("{} is not Hopper", target.arch);
+  AttentionCall c(op);
+  if (Reason reason = declines_any(c, target)) return reason;
+  if (c.has("mask")) return "it takes no mask";
+  if (c.has("bias")) return "it takes no bias";
+  FlashHopperTiles tiles = c.hopper_tiles();
+  if (!tiles.exists())
+    return fmt::format("it has no tiles for {} and head sizes {} and {}", to_string(c.element),
+                       c.head_dim, c.value_dim);
+  if (static_cast<int64_t>(tiles.shared_bytes) > target.shared_memory)
+    return fmt::format("it wants {} bytes of shared memory of {}", tiles.shared_bytes,
+                       target.shared_memory);
+  return std::nullopt;
+}
+
 Reason declines_portable(const Op& op, const Target& target) {
   AttentionCall c(op);
   if (Reason reason = declines_any(c, target)) return reason;
@@ -84,6 +100,10 @@ bool takes_any_rows(const Op& op, bool is_result, size_t index, int64_t,
   return takes_strides(op, is_result, index, 0, aligned);
 }
 
+int64_t hopper_scratch(const Op& op, const Target&) {
+  AttentionCall c(op);
+  return c.backward ? attention_hopper_scratch(c).bytes : 0;
+}
 int64_t scratch(const Op& op, const Target&) {
   AttentionCall c(op);
   return c.backward ? attention_delta_bytes(c) : 0;
@@ -112,13 +132,37 @@ Value AttentionCall::operand(std::string_view name) const {
 
 bool AttentionCall::rich() const {
   const auto& a = op.attrs<AttentionAttrs>();
-  return a.softcap > 0 || a.p > 0 || has("slopes") || has("boundaries") || has("kv_length");
+  return a.softcap > 0 || a.p > 0 || a.window > 0 || has("slopes") || has("boundaries") ||
+         has("kv_length");
 }
 
 FlashTiles AttentionCall::tiles(FlashKernel kernel, const Target& target) const {
   return flash_tiles(kernel, static_cast<int>(head_dim), static_cast<int>(value_dim),
                      static_cast<int>(size_of(element)),
                      static_cast<size_t>(std::max<int64_t>(target.shared_memory, 0)));
+}
+
+FlashHopperTiles AttentionCall::hopper_tiles() const {
+  auto d = static_cast<int>(head_dim), dv = static_cast<int>(value_dim);
+  auto bytes = static_cast<int>(size_of(element));
+  return backward ? flash_hopper_backward_tiles(d, dv, bytes)
+                  : flash_hopper_forward_tiles(d, dv, bytes, rich());
+}
+
+HopperScratch attention_hopper_scratch(const AttentionCall& c) {
+  FlashHopperSpace space = flash_hopper_space(
+      static_cast<int>(c.head_dim), static_cast<int>(c.value_dim), c.hopper_tiles(),
+      static_cast<size_t>(c.batch), static_cast<size_t>(c.heads), static_cast<size_t>(c.queries));
+  HopperScratch s;
+  auto place = [&](size_t bytes) {
+    int64_t at = s.bytes;
+    s.bytes += static_cast<int64_t>((bytes + 255) / 256 * 256);
+    return at;
+  };
+  s.rows = place(space.rows);
+  s.sums = place(space.sums);
+  s.turns = place(space.turns);
+  return s;
 }
 
 int64_t attention_delta_bytes(const AttentionCall& c) {
@@ -154,6 +198,7 @@ bool has_native_attention(const Op& op, const Target& target, std::string* why) 
 
 void detail::add_attention_rules(std::vector<NativeRule>& rules) {
   for (std::string_view op : {"attention", "attention_backward"}) {
+    rules.push_back({op, "hopper", declines_hopper, hopper_scratch, takes_strides});
     rules.push_back({op, "portable", declines_portable, scratch, takes_strides});
     rules.push_back({op, "plain", declines_plain, scratch, takes_any_rows, plain_is_slower});
   }

@@ -23,13 +23,20 @@ struct AttentionCall {
   // Options that take registers in every score.
   bool rich() const;
   FlashTiles tiles(FlashKernel kernel, const Target& target) const;
+  // Of the kernels `hopper` for this direction.
+  FlashHopperTiles hopper_tiles() const;
 };
 
 // Whether a kernel other than the plain one will take this op `attention`, and the gradient of it,
 // once the graph's mixed precision has been applied; else why not.
 bool has_native_attention(const Op& op, const Target& target, std::string* why = nullptr);
 
-// Bytes of the row sums that the backward kernels work in.
+// Bytes of the row sums that the backward kernels `portable` and `plain` work in.
 int64_t attention_delta_bytes(const AttentionCall& call);
+// What those of `hopper` work in: places in bytes from the start.
+struct HopperScratch {
+  int64_t rows = 0, sums = 0, turns = 0, bytes = 0;
+};
+HopperScratch attention_hopper_scratch(const AttentionCall& call);
 
 }  // namespace sinter

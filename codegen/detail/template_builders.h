@@ -12,6 +12,7 @@ struct TemplateBuilder {
 std::span<const TemplateBuilder> template_builders();
 
 std::vector<TemplateAction> build_embedding_backward(const TemplateCall& call);
+std::vector<TemplateAction> build_hopper_attention(const TemplateCall& call);
 std::vector<TemplateAction> build_portable_attention(const TemplateCall& call);
 std::vector<TemplateAction> build_plain_attention(const TemplateCall& call);
 

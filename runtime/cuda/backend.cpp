@@ -248,8 +248,10 @@ class CudaMemory final : public DeviceMemory {
       cuda::KernelArguments arguments;
       for (const TemplateArgument& argument : launch.arguments) {
         if (argument.map) {
-          cuda::TensorMap map = cuda::tensor_map(device_, *argument.map, at(argument.map->base));
-          arguments.add_bytes(map.bytes.data(), map.bytes.size());
+          const TensorMapSpec& spec = *argument.map;
+          cuda::TensorMap map = cuda::encode_tensor_map(
+              at(spec.base), {spec.dims, spec.strides, spec.box, spec.swizzle});
+          arguments.add_bytes(&map, sizeof(map));
           continue;
         }
         std::vector<unsigned char> bytes = argument.bytes;
