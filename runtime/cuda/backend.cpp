@@ -15,8 +15,8 @@
 #include <sinter/runtime/cuda/driver.h>
 #include <sinter/runtime/cuda/graph.h>
 #include <sinter/runtime/cuda/nvrtc.h>
-#include <sinter/runtime/cuda/tune.h>
 #include <sinter/runtime/cuda/tensor_map.h>
+#include <sinter/runtime/cuda/tune.h>
 #include <sinter/runtime/detail/backend.h>
 #include <sinter/runtime/disk_cache.h>
 
@@ -304,7 +304,7 @@ class CudaMemory final : public DeviceMemory {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const BuildContext& context)
-      : code_{context.compiled, cuda::Device::get(context.options.device_index), {}, {}, {}, {},
+      : code_{context.compiled, cuda::Device::get(context.options.device_index), {}, {}, {}, {}, {},
               context.tuning} {
     const std::vector<LoopProgram>& kernels = context.compiled.kernels;
     std::string arch = context.compiled.module->target.arch;
