@@ -5,8 +5,8 @@
 // times over. Views and constants are never stored for their own sake: each group that reads
 // through one gets a copy. So does a cheap op with one large operand and consumers in several
 // groups, since reading that operand costs no more than reading the result; and one call of a
-// function (exp), where a group of the backward pass would have it kept. Afterwards groups that
-// stand beside each other over the same data are merged. Equal bodies become one graph.
+// function (exp), where a group of the backward pass would have it kept. Afterwards groups over the
+// same data are merged, also where one reads what the other makes. Equal bodies become one graph.
 //
 // Switched off, every op becomes a kernel of its own.
 
@@ -176,6 +176,31 @@ class Fuser {
         if (!up) continue;
         Unit unit = unit_of(*up);
         if (source ? unit.group == source : up == from) return true;
+        if (!seen.insert(unit.key()).second || reach(unit) < first) continue;
+        for (const Op* op : members(unit)) stack.push_back(op);
+      }
+    }
+    return false;
+  }
+
+  // Whether `from` feeds `to` by way of ops in neither: as one kernel they would wait for
+  // themselves.
+  bool detours(const Group* from, const Group* to) const {
+    int64_t first = from->ops.front()->position();
+    std::vector<const Op*> stack(to->ops.begin(), to->ops.end());
+    std::unordered_set<const void*> seen{to};
+    while (!stack.empty()) {
+      const Op* top = stack.back();
+      stack.pop_back();
+      bool direct = group_of(*top) == to;
+      for (Value v : top->operands()) {
+        const Op* up = v ? v.op() : nullptr;
+        if (!up) continue;
+        Unit unit = unit_of(*up);
+        if (unit.group == from) {
+          if (direct) continue;
+          return true;
+        }
         if (!seen.insert(unit.key()).second || reach(unit) < first) continue;
         for (const Op* op : members(unit)) stack.push_back(op);
       }
@@ -454,7 +479,7 @@ class Fuser {
         for (size_t j = i + 1; j < std::min(list.size(), i + 1 + kMaxSiblings); ++j) {
           Group *a = current(list[i]), *b = current(list[j]);
           if (a == b || !worth_merging(v, *a, *b)) continue;
-          if (reaches(a->ops.front(), b) || reaches(b->ops.front(), a)) continue;
+          if (detours(a, b) || detours(b, a)) continue;
           std::vector<Op*> members = a->ops;
           members.insert(members.end(), b->ops.begin(), b->ops.end());
           std::sort(members.begin(), members.end(),

@@ -2,7 +2,8 @@
 //
 // The kernels of an op are tried in order of preference; the first that takes the op is written
 // on it, and `expand` and `fuse` leave it whole. Nothing else changes. Without CUDA no op has a
-// kernel. With `use=KERNEL` other kernels are not looked at.
+// kernel. With `use=KERNEL` other kernels are not looked at, with `skip=OP,…` these ops are left
+// alone.
 
 #include <sinter/passes/native.h>
 
@@ -64,9 +65,11 @@ int64_t native_scratch(const Op& op, const Target& target) {
 
 void run_native(Module& module, PassContext& context) {
   std::string_view use = context.option("use");
+  std::string skip = fmt::format(",{},", context.option("skip"));
   for (Graph* graph : detail::entry_graphs(module))
     for (Op& op : *graph) {
       if (!op.native().empty()) continue;  // chosen by whoever wrote the text
+      if (skip.find(fmt::format(",{},", op.name())) != std::string::npos) continue;
       std::string why;
       const NativeRule* rule = choose(op, module.target, use, &why);
       if (rule != nullptr) op.set_native(std::string(rule->kernel));

@@ -16,8 +16,14 @@ std::optional<AttentionChoice> parse_attention(std::string_view name) {
 }
 
 void choose_attention(CompileOptions& options, AttentionChoice choice) {
-  if (choice == AttentionChoice::Composed) options.disabled.emplace_back(kPass);
-  if (choice != AttentionChoice::Flash) return;
+  if (choice == AttentionChoice::Auto) return;
+  if (choice == AttentionChoice::Composed) {
+    options.disabled.emplace_back(kPass);
+    if (options.pipeline.empty()) options.pipeline = default_pipeline();
+    for (PipelineStep& step : options.pipeline)
+      if (step.pass->name == "native") step.options["skip"] = "attention,attention_backward";
+    return;
+  }
   if (options.device == DeviceKind::Reference || options.device == DeviceKind::Reference64)
     throw Error(
         fmt::format("flash attention: the device {} runs no kernels", to_string(options.device)));

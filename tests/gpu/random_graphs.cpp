@@ -1,6 +1,7 @@
 // Random graphs on CUDA against the f64 reference; SINTER_FUZZ_COUNT and SINTER_FUZZ_SEED ask for
 // more or others. Failing ones are cut down and written to the folder `fuzz`.
 
+#include <sinter/runtime/cuda/driver.h>
 #include <sinter/tests/fuzz/lib/session.h>
 #include <sinter/tests/support.h>
 
@@ -9,6 +10,7 @@
 namespace sinter::test {
 
 TEST_CASE("random graphs on CUDA are near the f64 reference") {
+  if (cuda::device_count() == 0) SINTER_SKIP("no CUDA device");
   FuzzOptions options;
   options.device = DeviceKind::Cuda;
   options.count = 100;
