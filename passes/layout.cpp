@@ -12,6 +12,7 @@
 #include <sinter/passes/pass.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace sinter {
 
@@ -37,14 +38,20 @@ bool rearranges(const Op& op) {
   return op.is("permute") || op.is("reshape") || op.is("concat");
 }
 
+std::vector<size_t> permuted_axes(const Op& op) {
+  std::vector<size_t> axes;
+  for (int64_t axis : op.attrs<PermuteAttrs>().axes.value)
+    axes.push_back(static_cast<size_t>(*normalize_axis(axis, op.result().rank())));
+  return axes;
+}
+
 // What operand `index` is of the storage that `result` says of the op's result.
 std::optional<StridedView> operand_view(const Op& op, size_t index, const StridedView& result) {
   StridedView view = result;
   const Shape& shape = op.operand(index).shape();
   if (op.is("permute")) {
-    const std::vector<int64_t>& axes = op.attrs<PermuteAttrs>().axes.value;
-    for (size_t i = 0; i < shape.size(); ++i)
-      view.strides[static_cast<size_t>(axes[i])] = result.strides[i];
+    std::vector<size_t> axes = permuted_axes(op);
+    for (size_t i = 0; i < shape.size(); ++i) view.strides[axes[i]] = result.strides[i];
     return view;
   }
   if (op.is("reshape")) {
@@ -179,7 +186,12 @@ void Views::find_results(const Graph& graph) {
           fits = !op->is("concat") || arrivals[op] == op->operands().size();
           auto before = fits ? operand_view(*op, index, view) : std::nullopt;
           fits = before.has_value();
-          if (fits) view = *before;
+          if (!fits) break;
+          view = *before;
+          for (const Use& use : op->operand(index).uses()) {
+            auto at = static_cast<size_t>(use.operand);
+            fits = fits && (!takes_some(*use.op, at) || takes(*use.op, false, at, view));
+          }
         }
         const Op& maker = *chain.result.op();
         if (fits && takes(maker, true, static_cast<size_t>(chain.result.index()), view)) length = n;
@@ -189,6 +201,17 @@ void Views::find_results(const Graph& graph) {
         changed = true;
       }
     }
+    // Where one chain ends at a concat, the others do.
+    std::unordered_set<const Op*> ends;
+    for (const Chain& chain : chains)
+      if (!chain.steps.empty() && chain.steps.back().first->is("concat"))
+        ends.insert(chain.steps.back().first);
+    for (Chain& chain : chains)
+      for (size_t i = 0; i + 1 < chain.steps.size(); ++i)
+        if (ends.contains(chain.steps[i].first)) {
+          chain.steps.resize(i + 1);
+          changed = true;
+        }
   }
   for (const Chain& chain : chains) {
     if (chain.steps.empty()) continue;
@@ -216,9 +239,8 @@ std::optional<StridedView> Views::view_by(const Op& op) const {
   StridedView view = of(op.operand(0));
   std::vector<int64_t> strides = view.strides;
   if (op.is("permute")) {
-    const std::vector<int64_t>& axes = op.attrs<PermuteAttrs>().axes.value;
-    for (size_t i = 0; i < strides.size(); ++i)
-      strides[i] = view.strides[static_cast<size_t>(axes[i])];
+    std::vector<size_t> axes = permuted_axes(op);
+    for (size_t i = 0; i < strides.size(); ++i) strides[i] = view.strides[axes[i]];
   } else if (op.is("slice")) {
     const auto& a = op.attrs<SliceAttrs>();
     for (size_t i = 0; i < strides.size(); ++i) {
@@ -244,18 +266,25 @@ void Views::find_operands(const Graph& graph) {
     free_[op] = true;
     candidates.push_back(op);
   }
-  for (size_t i = candidates.size(); i-- > 0;) {
-    Op* op = candidates[i];
-    std::optional<StridedView> view = view_by(*op);
-    bool fits = view.has_value();
-    for (const Use& use : op->result().uses())
-      fits = fits && (is_strided(*use.op) ||
-                      takes(*use.op, false, static_cast<size_t>(use.operand), *view));
-    // Otherwise it is a dense value, and views may begin at it.
-    if (fits)
-      views_[op->result()] = std::move(*view);
-    else
-      free_.erase(op);
+  // Where one is refused it is a dense value, and views may begin at it, but not pass through it.
+  for (bool refused = true; refused;) {
+    refused = false;
+    for (size_t i = candidates.size(); i-- > 0;) {
+      Op* op = candidates[i];
+      views_.erase(op->result());
+      if (!is_strided(*op)) continue;
+      std::optional<StridedView> view = view_by(*op);
+      bool fits = view.has_value();
+      for (const Use& use : op->result().uses())
+        fits = fits && (is_strided(*use.op) ||
+                        takes(*use.op, false, static_cast<size_t>(use.operand), *view));
+      if (fits) {
+        views_[op->result()] = std::move(*view);
+      } else {
+        free_.erase(op);
+        refused = true;
+      }
+    }
   }
 }
 

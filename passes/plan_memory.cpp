@@ -107,6 +107,7 @@ class Planner {
       p.index = static_cast<int>(root_[i]);
       p.offset = view->offset * size_of(p.value.dtype());
       PlannedValue& root = plan_.values[root_[i]];
+      made_.try_emplace(root_[i], root.first);
       root.first = std::min(root.first, p.first);
       root.last = std::max(root.last, p.last);
       last_use_[root_[i]] = std::max(last_use_[root_[i]], last_use_[i]);
@@ -139,7 +140,10 @@ class Planner {
       PlannedValue& next = plan_.values[root];
       StateUpdate update;
       update.output = k;
-      update.after = in_place ? std::max(next.first, last_check_) : count_;
+      // A value that is written in parts is whole where its own op stands.
+      auto whole = made_.find(root);
+      int64_t made = whole != made_.end() ? whole->second : next.first;
+      update.after = in_place ? std::max(made, last_check_) : count_;
       if (old) update.after = std::max(update.after, last_use_[index_.at(old)]);
       bool old_is_output = old && times[index_.at(old)] > 0;
       if (old_is_output) update.after = count_;
@@ -244,6 +248,7 @@ class Planner {
   MemoryPlan plan_;
   ValueMap<size_t> index_;
   std::vector<size_t> root_;
+  std::map<size_t, int64_t> made_;  // of roots that have views: the op that makes them
   std::vector<int64_t> last_use_;  // the last op that reads a value; its views too, for a root
   int64_t last_check_ = -1;        // the last op that may find an index out of range
   int64_t count_ = 0, end_ = 0;    // of ops; the last op

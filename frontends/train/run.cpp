@@ -40,7 +40,8 @@ RunResult run_training(GptTrainer& trainer, const data::ByteText& text, const Ru
     if (options.out.empty()) return;
     metrics.flush();
     state.step = result.steps;
-    state.tuning = trainer.executable().tuning();
+    // On another device nothing was chosen; what was chosen before is kept for its own.
+    if (!trainer.executable().tuning().empty()) state.tuning = trainer.executable().tuning();
     result.checkpoint = save_checkpoint(options.out, trainer, state);
   };
   auto due = [&](int64_t every) {

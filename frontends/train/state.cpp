@@ -41,6 +41,7 @@ void visit_state(State& s, Visit&& visit) {
   visit("dropout", s.config.model.dropout);
   visit("recompute", s.config.recompute);
   visit("dtype", s.config.dtype);
+  visit("attention", s.config.attention);
   visit("loss_scale", s.loss_scale);
   visit("started", s.started);
   visit("tensors", s.checksums);

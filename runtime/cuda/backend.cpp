@@ -334,6 +334,13 @@ class CudaBackend final : public Backend {
     if (!context.dump_dir.empty())
       for (size_t i = 0; i < kernels.size(); ++i)
         dump_kernel(context, static_cast<int>(i), print_cuda(kernels[i]), "cu");
+    if (!context.dump_dir.empty())
+      for (size_t i = 0; i < context.compiled.templates.size(); ++i) {
+        const TemplateKernel& kernel = context.compiled.templates[i];
+        write_dump(fmt::format("{}/kernels/{:02}_{}.cu", context.dump_dir, kernels.size() + i,
+                               kernel.symbol),
+                   kernel.source);
+      }
 
     DiskCache* cache =
         context.options.use_cache ? &DiskCache::of(context.options.cache_dir) : nullptr;
