@@ -249,9 +249,9 @@ class Planner {
   ValueMap<size_t> index_;
   std::vector<size_t> root_;
   std::map<size_t, int64_t> made_;  // of roots that have views: the op that makes them
-  std::vector<int64_t> last_use_;  // the last op that reads a value; its views too, for a root
-  int64_t last_check_ = -1;        // the last op that may find an index out of range
-  int64_t count_ = 0, end_ = 0;    // of ops; the last op
+  std::vector<int64_t> last_use_;   // the last op that reads a value; its views too, for a root
+  int64_t last_check_ = -1;         // the last op that may find an index out of range
+  int64_t count_ = 0, end_ = 0;     // of ops; the last op
 };
 
 namespace {

@@ -56,8 +56,8 @@ class Recomputation {
 };
 
 // Recomputes what keeps the arena of the graph's plan, that the passes after this one make, within
-// `budget` bytes: at the least cost, with the smallest set of values kept. Throws Error where nothing
-// does.
+// `budget` bytes: at the least cost, with the smallest set of values kept. Throws Error where
+// nothing does.
 void recompute_within(Graph& graph, int64_t budget, PassContext& context);
 
 // Bytes of forward values, graph inputs aside, that backward ops read. 0: there is no backward

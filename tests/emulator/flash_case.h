@@ -1,8 +1,8 @@
 #pragma once
 // Attention kernels, on the emulator or a device, against an f64 reference and the composed path.
 
-#include <sinter/passes/flash_tiles.h>
 #include <sinter/ir/type.h>
+#include <sinter/passes/flash_tiles.h>
 #include <sinter/tests/emulator/ptx.h>
 
 #include <cstdint>
