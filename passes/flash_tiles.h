@@ -2,15 +2,17 @@
 // The tiles of the flash attention templates: which are used for which head size under which limit
 // on shared memory, and what a block then takes. The kernels assert the same maps.
 //
-//   kernel            template                         entry                    blocks
-//   Forward           flash_portable_forward.cuh       flash_forward            batch heads
-//   |queries| Delta             flash_delta.cuh                  flash_delta              batch
-//   heads |queries| BackwardKv        flash_portable_backward_kv.cuh   flash_backward_kv batch
-//   kv_heads |keys| BackwardQ         flash_portable_backward_q.cuh    flash_backward_q batch heads
-//   |queries| PlainForward      flash_plain.cuh                  flash_plain_forward      batch
-//   heads |queries| PlainBackwardKv   flash_plain.cuh                  flash_plain_backward_kv
-//   batch kv_heads |keys| PlainBackwardQ    flash_plain.cuh                  flash_plain_backward_q
-//   batch heads |queries|
+// clang-format off
+//   kernel            template                         blocks
+//   Forward           flash_portable_forward.cuh       batch heads |queries|
+//   Delta             flash_delta.cuh                  batch heads |queries|
+//   BackwardKv        flash_portable_backward_kv.cuh   batch kv_heads |keys|
+//   BackwardQ         flash_portable_backward_q.cuh    batch heads |queries|
+//   PlainForward      flash_plain.cuh                  batch heads |queries|
+//   PlainBackwardKv   flash_plain.cuh                  batch kv_heads |keys|
+//   PlainBackwardQ    flash_plain.cuh                  batch heads |queries|
+// clang-format on
+// The entries are named by flash_entry() (codegen/flash_source.h).
 // |queries| = ceil(queries / tile_m), |keys| = ceil(keys / tile_n); times `grid_factor`.
 
 #include <cstddef>

@@ -145,7 +145,8 @@ class Fusion {
     auto both = [&](Value more) { mask = mask ? logical_and(mask, more) : more; };
     Band band = p_.band;
     int64_t own = p_.keys - p_.queries;
-    bool above = band.high<p_.keys - 1, below = band.low> 1 - p_.queries;  // whether it cuts
+    bool above = band.high < p_.keys - 1;  // whether it cuts
+    bool below = band.low > 1 - p_.queries;
     bool causal = above && band.high == own;
     int64_t window = below ? own - band.low + 1 : 0;
     bool is_window = below && window > 0 && (causal || (above && band.high == own + window - 1));

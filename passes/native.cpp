@@ -18,6 +18,7 @@ namespace sinter {
 
 namespace {
 
+// The first rule that takes the op, or null; `why` receives what the others declined for.
 const NativeRule* choose(const Op& op, const Target& target, std::string_view use,
                          std::string* why) {
   if (!target.is_cuda()) return nullptr;
@@ -45,10 +46,6 @@ std::span<const NativeRule> native_rules(std::string_view op) {
   auto of_op = [&](const NativeRule& rule) { return rule.op == op; };
   auto first = std::find_if(all.begin(), all.end(), of_op);
   return {first, std::find_if_not(first, all.end(), of_op)};
-}
-
-const NativeRule* choose_native(const Op& op, const Target& target, std::string* why) {
-  return choose(op, target, "", why);
 }
 
 const NativeRule* native_rule(const Op& op) {

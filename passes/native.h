@@ -37,10 +37,6 @@ struct NativeRule {
 // The rules of one op in order of preference.
 std::span<const NativeRule> native_rules(std::string_view op);
 
-// The first rule that takes the op, or null; `why` receives what each one declined for, also where
-// a later one took it, and stays empty for an op without rules.
-const NativeRule* choose_native(const Op& op, const Target& target, std::string* why = nullptr);
-
 // The rule of the kernel that the op is marked with; null for an op that is not. Throws Error for a
 // kernel that the op does not have.
 const NativeRule* native_rule(const Op& op);

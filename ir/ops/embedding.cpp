@@ -105,7 +105,7 @@ struct EmbeddingBackward {
   static constexpr std::string_view name = "embedding_backward";
   static constexpr std::string_view doc =
       "The gradient of embedding by its table: row v of [vocab,c] is the sum of the rows of dy "
-      "(ids.shape + [c]) whose id is v, in rising order, in f32 for bf16 and f16, rounded once.";
+      "(ids.shape + [c]) whose id is v, in f32 for bf16 and f16, rounded once.";
   static constexpr OperandSpec operands[] = {required("ids"), required("dy")};
   static constexpr OpKind kind = OpKind::Scatter;
   using Attrs = EmbeddingBackwardAttrs;
