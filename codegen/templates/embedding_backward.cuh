@@ -17,8 +17,8 @@
 // Ids outside of 0..vocab-1 sort behind all others and count nowhere.
 //
 // The constants in front of this text: types Element (of dy and the result), Sum (float, or double
-// for double) and Id (int32_t or int64_t); kVector, a divisor of the width; kRows; and the functions
-// to_sum and to_element, from one type to the other.
+// for double) and Id (int32_t or int64_t); kVector, a divisor of the width; kRows; and the
+// functions to_sum and to_element, from one type to the other.
 
 constexpr int kSortThreads = 1024;
 constexpr int kSortWarps = kSortThreads / 32;
