@@ -2,11 +2,12 @@
 // What a kernel computes, free of any target.
 //
 // A Kernel has up to three axes: `p` and `q`, over which results are stored (q runs along memory),
-// and `r`, over which it only reduces. Three classes of kernels share that form:
+// and `r`, over which it only reduces. Four classes of kernels share that form:
 //   pointwise   no reduction;
 //   row         reductions over q (softmax, norms): nodes vary over {p,q}, results of reductions
 //               over {p}, and both may be stored;
-//   column      reductions over r, results over {p,q} (bias gradients, embedding gradients).
+//   column      reductions over r, results over {p,q} (bias gradients, embedding gradients);
+//   prefix      one running fold along q, stored over {p,q} (cumsum).
 // Nodes are SSA in topological order; `domain` is the set of axes over which a node varies. Two
 // nodes that compute the same are one. Buffers are dense row-major; indices are linear elements.
 
@@ -34,7 +35,7 @@ struct KernelBuffer {
 };
 
 struct KernelNode {
-  enum Kind : uint8_t { Literal, Index, Guard, Load, Scalar, Reduce, Random, Check };
+  enum Kind : uint8_t { Literal, Index, Guard, Load, Scalar, Reduce, Prefix, Random, Check };
   Kind kind = Literal;
   DType type = DType::F32;
   AxisSet domain = 0;
@@ -43,9 +44,10 @@ struct KernelNode {
   IndexExpr index;      // Index: the value; Load: linear element; Random: element; Check: position
   sinter::Guard guard;  // Guard: the condition; Load: where it may read
   int buffer = -1;      // Load
-  Fn fn = Fn::Literal;  // Scalar (Cast included); Reduce: the combining function
+  Fn fn = Fn::Literal;  // Scalar (Cast included); Reduce, Prefix: the combining function
   KernelAxis axis = kAxisQ;  // Reduce: over which axis
   ReduceOrder order;         // Reduce
+  PrefixOrder prefix;        // Prefix: along q
   RandomKind random = RandomKind::Uniform;
   uint32_t site = 0;              // Random
   int64_t low = 0, high = 0;      // Check: the valid range is low..high-1
@@ -70,7 +72,7 @@ struct KernelFault {
 };
 
 struct Kernel {
-  enum Class : uint8_t { Pointwise, Row, Column };
+  enum Class : uint8_t { Pointwise, Row, Column, Prefix };
   Class kind = Pointwise;
   std::string stem;  // "add_rms_norm": the ops, for the symbol
   int64_t extent[3] = {1, 1, 1};

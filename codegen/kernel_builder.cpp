@@ -37,8 +37,9 @@ uint64_t hash_of(const KernelNode& n) {
 bool same(const KernelNode& a, const KernelNode& b) {
   return a.kind == b.kind && a.type == b.type && a.args == b.args && a.literal.i == b.literal.i &&
          a.index == b.index && a.guard == b.guard && a.buffer == b.buffer && a.fn == b.fn &&
-         a.axis == b.axis && a.order == b.order && a.random == b.random && a.site == b.site &&
-         a.low == b.low && a.high == b.high && a.ignore == b.ignore && a.fault == b.fault;
+         a.axis == b.axis && a.order == b.order && a.prefix == b.prefix && a.random == b.random &&
+         a.site == b.site && a.low == b.low && a.high == b.high && a.ignore == b.ignore &&
+         a.fault == b.fault;
 }
 
 // The axes of a kernel, decided before its nodes are made.
@@ -204,6 +205,22 @@ class Builder {
       return {b_.add(std::move(n))};
     }
 
+    BodyNode prefix(Fn combine, int64_t extent, const PrefixOrder& order, const IndexExpr& at,
+                    const std::function<BodyNode(const IndexExpr& r)>& element) override {
+      IndexExpr q = IndexExpr::axis(kAxisQ, extent);
+      SINTER_CHECK(b_.space_.kind == Kernel::Prefix && at == q,
+                   "{} is read off the place where it runs", op_.name());
+      KernelNode n;
+      n.kind = KernelNode::Prefix;
+      n.fn = combine;
+      n.axis = kAxisQ;
+      n.prefix = order;
+      n.args = {element(q).id};
+      n.type = b_.node(n.args[0]).type;
+      n.domain = static_cast<AxisSet>(b_.node(n.args[0]).domain | axis_bit(kAxisQ));
+      return {b_.add(std::move(n))};
+    }
+
     BodyNode random(RandomKind kind, uint32_t site, std::span<const BodyNode> args,
                     const IndexExpr& element) override {
       KernelNode n;
@@ -305,7 +322,8 @@ class Builder {
         continue;
       }
       KernelNode n = node(top);
-      SINTER_CHECK(n.kind != KernelNode::Reduce, "a reduction is read under a guard");
+      SINTER_CHECK(n.kind != KernelNode::Reduce && n.kind != KernelNode::Prefix,
+                   "a reduction is read under a guard");
       size_t waiting = stack.size();
       for (int a : node_inputs(n))
         if (!done.contains(a)) stack.push_back(a);
@@ -466,13 +484,18 @@ Kernel build_kernel(const Graph& body, const SourceLocation& loc) {
     space.q = iteration.q;
   } else if (iteration.kind == IterationSpace::Column) {
     space.kind = Kernel::Column;
+  } else if (iteration.kind == IterationSpace::Prefix) {
+    space.kind = Kernel::Prefix;
+    space.p = iteration.p;
+    space.q = iteration.q;
   }
   auto finish = [&](Kernel k) {
     remove_dead(k);
     k.stem = stem_of(body);
     return k;
   };
-  if (space.kind == Kernel::Row) return finish(Builder(body, loc, space).run());
+  if (space.kind == Kernel::Row || space.kind == Kernel::Prefix)
+    return finish(Builder(body, loc, space).run());
 
   // q is the longest run of trailing axes that every access follows without division, or else with
   // the fewest.

@@ -168,7 +168,8 @@ inline constexpr int64_t kStaticSharedBytes = 48 << 10;
 
 std::string print(const LoopProgram& program);
 
-// Schedules a kernel for a target and lowers it to loops; sets the symbol.
+// Schedules a kernel for a target and lowers it to loops; sets the symbol. A gated one writes
+// state, and its results may lie on its operands.
 LoopProgram lower(const Kernel& kernel, const Target& target, bool gated = false);
 
 // CUDA C for NVRTC, self-contained: prelude and one `extern "C" __global__` of the program's symbol

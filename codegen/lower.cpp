@@ -1,10 +1,7 @@
 // Kernels to loops, by the schedule.
 
-#include <fmt/format.h>
-#include <sinter/codegen/loops.h>
-#include <sinter/codegen/schedule.h>
+#include <sinter/codegen/detail/lowering.h>
 #include <sinter/ir/diagnostic.h>
-#include <xxhash.h>
 
 #include <algorithm>
 
@@ -12,229 +9,29 @@ namespace sinter {
 
 namespace {
 
-constexpr int kWarp = 32;
-
-class Lowering {
+class Lowering final : public detail::Lowering {
  public:
   Lowering(const Kernel& kernel, const Target& target, bool gated)
-      : k_(kernel), s_(make_schedule(kernel, target)), levels_(node_levels(kernel)) {
-    out_.target = target;
-    out_.gated = gated;
-    out_.buffers = kernel.buffers;
-    out_.faults = kernel.faults;
-    out_.grid = s_.grid;
-    out_.block = s_.cuda ? s_.block : 1;
-    vars_.assign(k_.nodes.size(), -1);
+      : detail::Lowering(kernel, target, gated), levels_(node_levels(kernel)) {
     kept_array_.assign(k_.nodes.size(), -1);
-    vector_array_.assign(k_.nodes.size(), -1);
-    reduced_array_.assign(k_.nodes.size(), -1);
     for (int n : s_.kept) kept_set_.push_back(n);
     phases_ = make_phases(k_, s_.kept);
   }
 
-  LoopProgram run() {
-    IndexExpr grid_index;
-    in_loop(s_.cuda ? Level::Grid : Level::Cores, s_.grid, [&](const IndexExpr& b) {
-      if (k_.kind != Kernel::Row) {
-        if (s_.cuda)
-          cuda_strips(b);
-        else
-          host_strips(b);
-      } else if (s_.cuda) {
-        cuda_rows(b);
-      } else {
-        host_rows(b);
-      }
-    });
-    out_.body = std::move(root_);
-    SINTER_CHECK(!s_.cuda || out_.shared_bytes <= out_.target.shared_memory,
-                 "{}: {} bytes of shared memory, a block of {} has {}", k_.stem, out_.shared_bytes,
-                 out_.target.arch, out_.target.shared_memory);
-    std::string text = print(out_);
-    out_.symbol =
-        fmt::format("{}_{:08x}", k_.stem, XXH3_64bits(text.data(), text.size()) & 0xffffffff);
-    return std::move(out_);
-  }
-
  private:
-  // ---- statements
-
-  template <typename S>
-  void emit(S statement) {
-    block_->push_back({std::move(statement)});
-  }
-  int site(uint32_t number) {
-    auto known = std::find(out_.sites.begin(), out_.sites.end(), number);
-    if (known == out_.sites.end()) known = out_.sites.insert(known, number);
-    return static_cast<int>(known - out_.sites.begin());
-  }
-  Var new_var(DType type) {
-    out_.var_types.push_back(type);
-    return static_cast<Var>(out_.var_types.size()) - 1;
-  }
-  Array new_array(DType type, int64_t size, Space space = Space::Registers) {
-    Array a = out_.num_arrays++;
-    emit(Alloc{a, type, size, space});
-    if (space == Space::Shared) out_.shared_bytes += size * size_of(type);
-    return a;
-  }
-  // Runs `body` with the statements going into a new loop, and values made there gone afterwards.
-  template <typename F>
-  void in_loop(Level level, int64_t extent, F&& body) {
-    For loop;
-    loop.loop = loops_++;
-    loop.extent = extent;
-    loop.level = level;
-    IndexExpr at = IndexExpr::axis(loop.loop, extent);
-    in_block(loop.body, [&] { body(at); });
-    emit(std::move(loop));
-  }
-  template <typename F>
-  void in_block(Block& inner, F&& body) {
-    Block* outer = block_;
-    std::vector<Var> saved = vars_;
-    block_ = &inner;
-    body();
-    block_ = outer;
-    vars_ = std::move(saved);
-  }
-  // `body` under a condition; without one when it always holds.
-  template <typename F>
-  void where(const Guard& guard, F&& body) {
-    if (guard.always()) return body();
-    If branch;
-    branch.guard = guard;
-    in_block(branch.body, body);
-    emit(std::move(branch));
-  }
-  Var literal(DType type, Cell value) {
-    Var v = new_var(type);
-    Let let;
-    let.var = v;
-    let.literal = value;
-    emit(std::move(let));
-    return v;
-  }
-  Var combine(Fn fn, Var a, Var b) {
-    Var v = new_var(type_of(a));
-    Let let;
-    let.var = v;
-    let.fn = fn;
-    let.args = {a, b};
-    emit(std::move(let));
-    return v;
-  }
-  DType type_of(Var v) const { return out_.var_types[static_cast<size_t>(v)]; }
-  Var array_load(Array array, DType type, const IndexExpr& at) {
-    Var v = new_var(type);
-    emit(ArrayLoad{v, array, at});
-    return v;
-  }
-
-  // ---- nodes
-
-  const KernelNode& node(int i) const { return k_.nodes[static_cast<size_t>(i)]; }
-  Var& var(int i) { return vars_[static_cast<size_t>(i)]; }
-  bool varies(int i, KernelAxis axis) const { return node(i).domain & axis_bit(axis); }
-  int level(int i) const { return levels_[static_cast<size_t>(i)]; }
-
-  // An index of the kernel in terms of the loops around.
-  IndexExpr translate(const IndexExpr& e) {
-    return e.substitute([&](const IndexAtom& atom) -> IndexExpr {
-      if (atom.kind == IndexAtom::Gathered) {
-        SINTER_CHECK(var(atom.id) >= 0, "a gathered index is not computed yet");
-        return IndexExpr::gathered(var(atom.id), atom.low, atom.high + 1);
-      }
-      return axis_[atom.id];
-    });
-  }
-  Guard translate(const Guard& g) {
-    Guard out;
-    out.never = g.never;
-    for (const GuardTerm& t : g.terms) out.add(translate(t.e), t.low, t.high);
-    return out;
-  }
-
-  // Computes one node; its inputs have been.
-  void compute(int i) {
-    const KernelNode& n = node(i);
-    if (var(i) >= 0) return;
-    Var v = -1;
-    auto arg = [&](size_t a) {
-      Var x = var(n.args[a]);
-      SINTER_CHECK(x >= 0, "node %{} reads %{}, which is not computed yet", i, n.args[a]);
-      return x;
-    };
-    switch (n.kind) {
-      case KernelNode::Literal:
-        v = literal(n.type, n.literal);
-        break;
-      case KernelNode::Index:
-        v = new_var(n.type);
-        emit(LetIndex{v, translate(n.index)});
-        break;
-      case KernelNode::Guard:
-        v = new_var(n.type);
-        emit(LetGuard{v, translate(n.guard)});
-        break;
-      case KernelNode::Load: {
-        if (Array a = vector_array_[static_cast<size_t>(i)]; a >= 0) {
-          v = array_load(a, n.type, slot_);
-          break;
-        }
-        v = new_var(n.type);
-        sinter::Load load;
-        load.var = v;
-        load.buffer = n.buffer;
-        load.at = translate(n.index);
-        load.guard = translate(n.guard);
-        load.otherwise = n.literal;
-        emit(std::move(load));
-        break;
-      }
-      case KernelNode::Scalar: {
-        Let let;
-        let.fn = n.fn;
-        for (size_t a = 0; a < n.args.size(); ++a) let.args.push_back(arg(a));
-        v = let.var = new_var(n.type);
-        emit(std::move(let));
-        break;
-      }
-      case KernelNode::Random: {
-        sinter::Random r;
-        r.kind = n.random;
-        r.site = site(n.site);
-        for (size_t a = 0; a < n.args.size(); ++a) r.args.push_back(arg(a));
-        r.element = translate(n.index);
-        v = r.var = new_var(n.type);
-        emit(std::move(r));
-        break;
-      }
-      case KernelNode::Check: {
-        sinter::Check c;
-        c.value = arg(0);
-        c.fault = n.fault;
-        c.low = n.low;
-        c.high = n.high;
-        c.ignore = n.ignore;
-        c.position = translate(n.index);
-        v = c.var = new_var(n.type);
-        emit(std::move(c));
-        break;
-      }
-      case KernelNode::Reduce:
-        v = array_load(reduced_array_[static_cast<size_t>(i)], n.type, slot_);
-        break;
+  void grid(const IndexExpr& b) override {
+    if (k_.kind != Kernel::Row) {
+      if (s_.cuda)
+        cuda_strips(b);
+      else
+        host_strips(b);
+    } else if (s_.cuda) {
+      cuda_rows(b);
+    } else {
+      host_rows(b);
     }
-    var(i) = v;
   }
-
-  // Computes the nodes of `set` that pass `filter`, in order.
-  template <typename F>
-  void compute_where(const std::vector<bool>& set, F&& filter) {
-    for (size_t i = 0; i < set.size(); ++i)
-      if (set[i] && filter(static_cast<int>(i))) compute(static_cast<int>(i));
-  }
+  int level(int i) const { return levels_[static_cast<size_t>(i)]; }
 
   // Whether all gathered integers of an index are there; those that vary over q are not, as long as
   // q stands at the start of a strip.
@@ -463,27 +260,14 @@ class Lowering {
   void cuda_rows(const IndexExpr& b) {
     // Across warps a reduction goes through shared memory, an array each.
     std::vector<Array> shared(k_.nodes.size(), -1);
-    int64_t warps = s_.lanes / kWarp;
+    int64_t warps = s_.lanes / out_.target.warp;
     if (warps > 1)
       for (const auto& reductions : phases_.reductions)
         for (int r : reductions)
           shared[static_cast<size_t>(r)] = new_array(node(r).type, warps, Space::Shared);
     in_loop(Level::Lane, s_.block, [&](const IndexExpr& t) {
       IndexExpr lane = mod(t, s_.lanes);
-      IndexExpr row = b * s_.rows_per_block + floordiv(t, s_.lanes);
-      axis_[kAxisP] = row;
-      // Lane reductions need every lane: those past the last row compute it again and store
-      // nothing.
-      row_guard_ = {};
-      row_guard_.add(row, 0, k_.extent[kAxisP]);
-      if (!row_guard_.always()) {
-        Var at = new_var(DType::I64);
-        emit(LetIndex{at, row});
-        Cell last_row{};
-        last_row.i = k_.extent[kAxisP] - 1;
-        Var clamped = combine(Fn::Min, at, literal(DType::I64, last_row));
-        axis_[kAxisP] = IndexExpr::gathered(clamped, 0, k_.extent[kAxisP]);
-      }
+      take_row(b * s_.rows_per_block + floordiv(t, s_.lanes));
       alloc_kept(s_.iterations * s_.vector);
       row_nodes(0);
       for (int phase = 0; phase <= phases_.last; ++phase) {
@@ -589,12 +373,13 @@ class Lowering {
       emit(LaneReduce{v, r.fn, value, static_cast<int>(width)});
       return v;
     };
-    sum = lane_reduce(sum, std::min<int64_t>(s_.lanes, kWarp));
-    int64_t warps = s_.lanes / kWarp;
+    int64_t warp = out_.target.warp;
+    sum = lane_reduce(sum, std::min(s_.lanes, warp));
+    int64_t warps = s_.lanes / warp;
     if (warps <= 1) return sum;
     Guard first;
-    first.add(mod(t, kWarp), 0, 1);
-    where(first, [&] { emit(ArrayStore{shared, floordiv(t, kWarp), sum}); });
+    first.add(mod(t, warp), 0, 1);
+    where(first, [&] { emit(ArrayStore{shared, floordiv(t, warp), sum}); });
     emit(Barrier{});
     return lane_reduce(array_load(shared, r.type, mod(t, warps)), warps);
   }
@@ -673,28 +458,21 @@ class Lowering {
     return array_load(acc, r.type, IndexExpr(0));
   }
 
-  const Kernel& k_;
-  Schedule s_;
   std::vector<int> levels_;
   Phases phases_;
-  LoopProgram out_;
-  Block root_;
-  Block* block_ = &root_;
-  int loops_ = 0;
-  std::vector<Var> vars_;            // by node, in the current scope
-  std::vector<Array> vector_array_;  // by Load node: the vector loaded for the current strip
-  std::vector<Array> kept_array_, reduced_array_;
+  std::vector<Array> kept_array_;
   std::vector<int> kept_set_, making_;
   std::vector<bool> made_;
-  IndexExpr axis_[3];
-  Guard row_guard_;  // CUDA rows: whether this lane's row exists
-  IndexExpr slot_;   // the element's place within its strip
 };
 
 }  // namespace
 
 LoopProgram lower(const Kernel& kernel, const Target& target, bool gated) {
-  return Lowering(kernel, target, gated).run();
+  if (!target.is_cuda() && !gated)
+    if (std::optional<PlacedTerms> terms = placed_terms(kernel))
+      return detail::lower_scatter(kernel, target, *terms);
+  return kernel.kind == Kernel::Prefix ? detail::lower_prefix(kernel, target, gated)
+                                       : Lowering(kernel, target, gated).run();
 }
 
 }  // namespace sinter

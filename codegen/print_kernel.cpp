@@ -80,6 +80,11 @@ class KernelText {
       case KernelNode::Reduce:
         return fmt::format("reduce {} {} over {} {{lanes = {}, vector = {}}}", intrinsic(n.fn).name,
                            args(n), kAxisNames[n.axis], n.order.lanes, n.order.vector);
+      case KernelNode::Prefix:
+        return fmt::format("prefix {} {} along q {{lanes = {}, vector = {}{}{}}}",
+                           intrinsic(n.fn).name, args(n), n.prefix.lanes, n.prefix.vector,
+                           n.prefix.reverse ? ", reverse" : "",
+                           n.prefix.exclusive ? ", exclusive" : "");
       case KernelNode::Random:
         return fmt::format("random {} {} {{site = {}}} at {}", detail::random_name(n.random),
                            args(n), n.site, n.index.str(atom_name));

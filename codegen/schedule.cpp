@@ -7,13 +7,11 @@
 namespace sinter {
 namespace {
 
-// Values that a lane may keep across phases: registers on CUDA, bytes of stack on the host.
-constexpr int64_t kKeptRegisters = 64;
 constexpr int64_t kUnrolledElements = 32;
-constexpr int64_t kKeptHostBytes = 64 * 1024;
-constexpr int kBlock = 256;
 constexpr int64_t kHostChunk = 4096;
 constexpr int64_t kHostColumnChunk = 256;
+// Columns of a scatter that one iteration has to itself, and totals that it may keep.
+constexpr int64_t kScatterChunk = 64, kScatterRoom = int64_t{1} << 16;
 
 // The largest divisor of n that is at most `most`.
 int64_t largest_divisor(int64_t n, int64_t most) {
@@ -26,13 +24,20 @@ int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// The widest access that suits every buffer: 16 bytes of the widest element. Buffers that q does
+// Values that a lane may keep across phases: registers on CUDA, as many as leave a multiprocessor
+// the threads of a full block; on the host what takes up a small part of a core's cache.
+int64_t kept_values(const Target& target) {
+  return target.is_cuda() ? target.registers / target.threads
+                          : target.l2 / 16 / static_cast<int64_t>(sizeof(double));
+}
+
+// The widest access that suits every buffer: one vector of the widest element. Buffers that q does
 // not run through (a seed, a learning rate) do not count.
-int widest_vector(const Kernel& k) {
+int widest_vector(const Kernel& k, const Target& target) {
   int64_t bytes = 1;
   for (const KernelBuffer& b : k.buffers)
     if (b.type.elements() >= k.extent[1]) bytes = std::max(bytes, size_of(b.type.dtype));
-  return static_cast<int>(std::clamp<int64_t>(16 / bytes, 1, 8));
+  return static_cast<int>(std::clamp<int64_t>(target.vector_bytes / bytes, 1, 8));
 }
 
 // Nodes worth keeping, the most valuable first, as far as `capacity` elements of a row reach. On
@@ -127,10 +132,74 @@ Phases make_phases(const Kernel& k, const std::vector<int>& kept) {
   return out;
 }
 
-Schedule make_schedule(const Kernel& k, const Target& target) {
+std::optional<PlacedTerms> placed_terms(const Kernel& k) {
+  if (k.kind != Kernel::Column) return std::nullopt;
+  auto node = [&](int i) -> const KernelNode& { return k.nodes[static_cast<size_t>(i)]; };
+  PlacedTerms t;
+  for (size_t i = 0; i < k.nodes.size(); ++i)
+    if (k.nodes[i].kind == KernelNode::Reduce) {
+      if (t.reduce >= 0) return std::nullopt;
+      t.reduce = static_cast<int>(i);
+    }
+  if (t.reduce < 0 || !(node(t.reduce).order == ReduceOrder{})) return std::nullopt;
+  const KernelNode& reduce = node(t.reduce);
+  const KernelNode& term = node(reduce.args[0]);
+  if (term.kind != KernelNode::Scalar || term.fn != Fn::Select) return std::nullopt;
+  t.value = term.args[1];
+  t.none = term.args[2];
+  const KernelNode& none = node(t.none);
+  if (none.kind != KernelNode::Literal) return std::nullopt;
+  // 0 adds nothing to a sum that starts from it, and -1 is below every position.
+  bool zero = is_float(none.type) ? none.literal.f == 0 : none.literal.i == 0;
+  bool position = node(t.value).kind == KernelNode::Index && none.literal.i == -1;
+  if (!(reduce.fn == Fn::Add && zero) && !(reduce.fn == Fn::Max && position)) return std::nullopt;
+  const KernelNode& same = node(term.args[0]);
+  if (same.kind != KernelNode::Scalar || same.fn != Fn::Eq) return std::nullopt;
+  // The place's own number, as an integer of the index's type.
+  auto is_place = [&](int i, KernelAxis axis) {
+    while (node(i).kind == KernelNode::Scalar && node(i).fn == Fn::Cast) i = node(i).args[0];
+    return node(i).kind == KernelNode::Index &&
+           node(i).index == IndexExpr::axis(axis, k.extent[axis]);
+  };
+  for (KernelAxis axis : {kAxisP, kAxisQ})
+    for (size_t side : {size_t{0}, size_t{1}})
+      if (k.extent[axis] > 1 && t.index < 0 && is_place(same.args[side], axis)) {
+        t.axis = axis;
+        t.index = same.args[1 - side];
+      }
+  if (t.index < 0) return std::nullopt;
+  AxisSet allowed = axis_bit(kAxisR);
+  if (t.axis == kAxisQ) allowed = static_cast<AxisSet>(allowed | axis_bit(kAxisP));
+  if (node(t.index).domain & ~allowed) return std::nullopt;
+  bool in_result = std::any_of(k.stores.begin(), k.stores.end(), [&](const KernelStore& s) {
+    return k.buffers[static_cast<size_t>(s.buffer)].type.dtype == reduce.type;
+  });
+  if (!in_result && scatter_room(k, t, kScatterChunk) > kScatterRoom) return std::nullopt;
+  return t;
+}
+
+int64_t scatter_room(const Kernel& k, const PlacedTerms& t, int64_t chunk) {
+  return k.extent[t.axis] * (t.axis == kAxisQ ? 1 : chunk);
+}
+
+Schedule make_schedule(const Kernel& k, const Target& target, bool in_place) {
   Schedule s;
   s.cuda = target.is_cuda();
   int64_t p = k.extent[kAxisP], q = k.extent[kAxisQ];
+  if (k.kind == Kernel::Prefix) {
+    PrefixOrder order;
+    for (const KernelNode& n : k.nodes)
+      if (n.kind == KernelNode::Prefix) order = n.prefix;
+    s.lanes = order.lanes;
+    s.vector = static_cast<int>(order.vector);
+    s.iterations = divide_up(q, s.lanes * s.vector);
+    if (s.cuda)
+      s.rows_per_block = static_cast<int>(std::max<int64_t>(
+          std::min(target.block() / s.lanes, divide_up(p, target.multiprocessors)), 1));
+    s.block = static_cast<int>(s.lanes * s.rows_per_block);
+    s.grid = divide_up(p, s.rows_per_block);
+    return s;
+  }
   if (k.kind == Kernel::Row) {
     ReduceOrder order;
     for (const KernelNode& n : k.nodes)
@@ -140,27 +209,26 @@ Schedule make_schedule(const Kernel& k, const Target& target) {
     if (!s.cuda) {
       s.grid = p;
       s.chunk = s.lanes * s.vector;
-      int64_t room = kKeptHostBytes / 8;
-      s.kept = choose_kept(k, q, room, false);
+      s.kept = choose_kept(k, q, kept_values(target), false);
       return s;
     }
     // A row longer than a warp has its block to itself; of short ones as many as fill the block,
     // the last block's spare lanes repeating the last row.
-    s.rows_per_block = s.lanes > 32 ? 1 : static_cast<int>(kBlock / s.lanes);
-    while (s.rows_per_block * s.lanes > 64 && p % s.rows_per_block != 0 && p < 4096)
+    s.rows_per_block = s.lanes > target.warp ? 1 : static_cast<int>(target.block() / s.lanes);
+    while (s.rows_per_block * s.lanes > 2 * target.warp && p % s.rows_per_block != 0 && p < 4096)
       s.rows_per_block /= 2;
     s.block = static_cast<int>(s.lanes * s.rows_per_block);
     s.grid = divide_up(p, s.rows_per_block);
     s.iterations = divide_up(q, s.lanes * s.vector);
     int64_t elements = s.iterations * s.vector;
     if (elements <= kUnrolledElements) {
-      s.kept = choose_kept(k, elements, kKeptRegisters, true);
+      s.kept = choose_kept(k, elements, kept_values(target), true);
       s.unrolled = !s.kept.empty();
     }
     return s;
   }
   if (s.cuda) {
-    int v = widest_vector(k);
+    int v = widest_vector(k, target);
     // Vector accesses must pay: some access runs along q.
     auto usable = [&](int width) {
       if (q % width != 0) return false;
@@ -172,9 +240,18 @@ Schedule make_schedule(const Kernel& k, const Target& target) {
     };
     while (v > 1 && !usable(v)) v /= 2;
     // A small kernel is better spread over more threads.
-    while (v > 1 && p * q / v < int64_t{target.multiprocessors} * kBlock) v /= 2;
+    while (v > 1 && p * q / v < target.multiprocessors * target.block()) v /= 2;
     s.vector = v;
+    s.block = static_cast<int>(target.block());
     s.grid = divide_up(p * (q / v), s.block);
+    return s;
+  }
+  // Totals that grow in a result would overwrite an operand there.
+  if (std::optional<PlacedTerms> terms = placed_terms(k); terms && !in_place) {
+    // Who walks all terms has a strip of q, or a row of places, to itself.
+    s.by_place = true;
+    s.chunk = terms->axis == kAxisQ ? q : std::min<int64_t>(std::max<int64_t>(q, 1), kScatterChunk);
+    s.grid = terms->axis == kAxisQ ? p : divide_up(q, s.chunk);
     return s;
   }
   int64_t most = k.kind == Kernel::Column ? kHostColumnChunk : kHostChunk;
@@ -186,11 +263,13 @@ Schedule make_schedule(const Kernel& k, const Target& target) {
 
 std::string print(const Schedule& s, const Kernel& k) {
   std::string out = s.cuda ? "cuda { " : "host { ";
-  if (k.kind == Kernel::Row) {
+  if (k.kind == Kernel::Row || k.kind == Kernel::Prefix) {
     if (s.cuda) {
       out +=
           fmt::format("p: grid {}, rows {}; q: lane {}, vector {}, {} {}", s.grid, s.rows_per_block,
                       s.lanes, s.vector, s.unrolled ? "unroll" : "serial", s.iterations);
+    } else if (k.kind == Kernel::Prefix) {
+      out += "p: cores; q: serial";
     } else {
       out += fmt::format("p: cores; q: simd {}", s.chunk);
     }
@@ -200,7 +279,9 @@ std::string print(const Schedule& s, const Kernel& k) {
     if (s.cuda)
       out += fmt::format("p, q: grid {}, lane {}; q: vector {}{}", s.grid, s.block, s.vector, r);
     else
-      out += fmt::format("p: cores; q: cores {}, simd {}{}", s.grid, s.chunk, r);
+      out += s.by_place ? fmt::format("cores {}; q: simd {}; r: serial, each to its place", s.grid,
+                                      s.chunk)
+                        : fmt::format("p: cores; q: cores {}, simd {}{}", s.grid, s.chunk, r);
   }
   return out + " }";
 }

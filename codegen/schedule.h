@@ -12,10 +12,11 @@ namespace sinter {
 
 struct Schedule {
   bool cuda = false;
-  int block = 256;    // threads
-  int64_t grid = 1;   // blocks, or host iterations
-  int vector = 1;     // CUDA: elements along q per strip or vector access
-  int64_t chunk = 1;  // host: elements along q per strip
+  int block = 1;          // threads
+  int64_t grid = 1;       // blocks, or host iterations
+  int vector = 1;         // CUDA: elements along q per strip or vector access
+  int64_t chunk = 1;      // host: elements along q per strip
+  bool by_place = false;  // host: each term goes to its place; see PlacedTerms
   // Row kernels.
   int64_t lanes = 1;  // threads per row (CUDA), accumulators along q (host: lanes * vector)
   int rows_per_block = 1;
@@ -24,7 +25,21 @@ struct Schedule {
   std::vector<int> kept;   // nodes computed in one phase and kept for the later ones
 };
 
-Schedule make_schedule(const Kernel& kernel, const Target& target);
+// `in_place`: its results may lie on its operands.
+Schedule make_schedule(const Kernel& kernel, const Target& target, bool in_place = false);
+
+// A column kernel whose terms count at one place each, the one that an index names, and are `none`
+// everywhere else: a scatter, or the gradient of a lookup.
+struct PlacedTerms {
+  int reduce = -1;
+  KernelAxis axis = kAxisP;   // along which terms have one place
+  int index = -1;             // the node that names it
+  int value = -1, none = -1;  // the term there, and elsewhere: a literal that adds nothing
+};
+// nullopt for other kernels, and where the host has no room for the totals.
+std::optional<PlacedTerms> placed_terms(const Kernel& kernel);
+// Totals that an iteration of the host keeps at once, for strips of `chunk`.
+int64_t scatter_room(const Kernel& kernel, const PlacedTerms& terms, int64_t chunk);
 // `cuda { p: grid; q: lane 256, vector 4; %3: registers }`.
 std::string print(const Schedule& schedule, const Kernel& kernel);
 

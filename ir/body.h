@@ -29,6 +29,25 @@ struct ReduceOrder {
   friend bool operator==(const ReduceOrder&, const ReduceOrder&) = default;
 };
 
+// A running fold, and how it adds up. Elements stand in tiles of lanes * vector, which are `lanes`
+// runs of `vector` neighbours; 2^floor(log2(lanes) / 2) lanes make a group. Runs, groups and tiles
+// each fold in rising order from the identity, a group its runs, a tile its groups. The value at an
+// element is ((what the tiles and then the groups before it folded to) with the runs before it in
+// its group, one by one) with its own run up to it. With lanes = vector = 1 that is from left to
+// right. `reverse` counts elements from the end.
+struct PrefixOrder {
+  int64_t lanes = 1;  // a power of two
+  int64_t vector = 1;
+  bool reverse = false, exclusive = false;
+  int64_t group() const;  // lanes of a group
+  friend bool operator==(const PrefixOrder&, const PrefixOrder&) = default;
+};
+inline int64_t PrefixOrder::group() const {
+  int64_t g = 1;
+  while (g * g * 4 <= lanes) g *= 2;
+  return g;
+}
+
 enum class RandomKind : uint8_t {
   Half,     // i32 in 0..65535: the element's 16-bit half, 8 elements a call
   Uniform,  // f32 in [0, 1): (u32 >> 8) * 2^-24, 4 elements a call
@@ -50,6 +69,10 @@ class BodyBuilder {
   virtual BodyNode guard(const Guard& g) = 0;
   // Folds `element(r)` over r in 0..extent-1 with `combine` (Add, Mul, Max or Min).
   virtual BodyNode reduce(Fn combine, int64_t extent, ReduceOrder order,
+                          const std::function<BodyNode(const IndexExpr& r)>& element) = 0;
+  // Element `at` of the running fold of element(r) over r in 0..extent-1 with `combine` (Add or
+  // Mul): of all elements up to it, from the other end if `reverse`, without itself if `exclusive`.
+  virtual BodyNode prefix(Fn combine, int64_t extent, const PrefixOrder& order, const IndexExpr& at,
                           const std::function<BodyNode(const IndexExpr& r)>& element) = 0;
   // A random number for element `element` (plus the operand `offset`) of call site `site`; the
   // arguments are nodes of the scalars seed[0], seed[1] (u32), step (u32) and offset (i64).

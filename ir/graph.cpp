@@ -272,23 +272,7 @@ InsertionScope::~InsertionScope() {
   graph_.override_ = saved_override_;
 }
 
-// ---- Target and Module
-
-std::optional<Target> Target::named(std::string_view arch) {
-  // Multiprocessors of a common card of each kind; shared memory as CUDA's programming guide gives
-  // it per block.
-  struct Row {
-    std::string_view arch;
-    int multiprocessors;
-    int64_t shared_kib;
-  };
-  static constexpr Row kRows[] = {{"host", 1, 0},     {"sm_80", 108, 163},  {"sm_86", 84, 99},
-                                  {"sm_89", 128, 99}, {"sm_90a", 132, 227}, {"sm_120", 170, 99}};
-  for (const Row& row : kRows)
-    if (row.arch == arch)
-      return Target{std::string(arch), row.multiprocessors, row.shared_kib * 1024, 0};
-  return std::nullopt;
-}
+// ---- Module
 
 Graph& Module::add_graph(std::string name) {
   SINTER_CHECK(find(name) == nullptr, "there is a graph @{} already", name);

@@ -7,6 +7,7 @@
 
 #include <sinter/ir/attributes.h>
 #include <sinter/ir/diagnostic.h>
+#include <sinter/ir/target.h>
 #include <sinter/ir/type.h>
 
 #include <deque>
@@ -267,18 +268,6 @@ class InsertionScope {
   Graph& graph_;
   Op* saved_before_;
   Graph::Override saved_override_;
-};
-
-// All that a pass may know of hardware.
-struct Target {
-  std::string arch = "host";  // host, sm_80, sm_86, sm_89, sm_90a, sm_120
-  int multiprocessors = 1;    // cores on the host
-  int64_t shared_memory = 0;  // bytes a block may use, opt-in included; 0 on the host
-  int64_t memory = 0;         // bytes of device memory; 0: unknown
-
-  bool is_cuda() const { return arch.starts_with("sm_"); }
-  // nullopt for an unknown name.
-  static std::optional<Target> named(std::string_view arch);
 };
 
 struct State {

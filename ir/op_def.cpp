@@ -9,9 +9,9 @@
 namespace sinter {
 
 std::string_view to_string(OpKind kind) {
-  static constexpr std::string_view kNames[] = {"pointwise", "view",    "source", "reduce",
-                                                "gather",    "scatter", "random", "contract",
-                                                "composite", "opaque"};
+  static constexpr std::string_view kNames[] = {"pointwise", "view",      "source",  "reduce",
+                                                "prefix",    "gather",    "scatter", "random",
+                                                "contract",  "composite", "opaque"};
   return kNames[static_cast<size_t>(kind)];
 }
 

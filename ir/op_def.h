@@ -38,6 +38,7 @@ enum class OpKind : uint8_t {
   View,       // an index map
   Source,     // no tensor operands: literals, iota
   Reduce,     // over some axes
+  Prefix,     // runs along an axis, with a result at every place
   Gather,     // reads at data-dependent places
   Scatter,    // adds at data-dependent places
   Random,     // by element index
@@ -47,10 +48,12 @@ enum class OpKind : uint8_t {
 };
 std::string_view to_string(OpKind kind);
 
-// What mixed precision makes of an op; see passes/autocast.h. A contraction is Narrow, and so is a
-// composite that says `static constexpr Autocast autocast = Autocast::Narrow`, which then sums in
-// f32 inside. One that says Inside is made of contractions, and is expanded before they are chosen.
-enum class Autocast : uint8_t { Wide, Narrow, Inside };
+// What mixed precision makes of an op; see passes/autocast.h. Pointwise ops are all Wide.
+enum class Autocast : uint8_t {
+  Wide,    // f32 inside and out: an island between contractions
+  Narrow,  // a contraction, or a composite of them that sums in f32 inside
+  Inside,  // made of contractions, and expanded before they are chosen
+};
 
 // The operands and attributes of an op that does not exist yet, for `infer`.
 class InferContext {
@@ -167,7 +170,7 @@ struct OpDef {
 };
 
 // The concept of an op given as a struct. Members, all static:
-//   name, doc, operands (array of OperandSpec), kind, Attrs,
+//   name, doc, operands (array of OperandSpec), kind, autocast, Attrs,
 //   infer(const InferContext&) -> Inferred
 //   vjp(const VjpContext&) -> Grads, or `static constexpr NonDifferentiable vjp{"reason"}`
 //   jvp(const JvpContext&) -> std::vector<Value>, or `static constexpr auto jvp = Jvp::…`, or a
@@ -228,6 +231,7 @@ concept OpStruct = requires(const InferContext& i, const Op& op) {
   { T::doc } -> std::convertible_to<std::string_view>;
   {std::span<const OperandSpec>(T::operands)};
   { T::kind } -> std::convertible_to<OpKind>;
+  { T::autocast } -> std::convertible_to<Autocast>;
   { T::infer(i) } -> std::same_as<Inferred>;
   { T::cost(op) } -> std::same_as<Cost>;
   { T::samples() } -> std::same_as<std::vector<Sample>>;
@@ -246,10 +250,7 @@ OpDef make_def() {
   def.operands.assign(std::begin(T::operands), std::end(T::operands));
   def.schema = make_schema<typename T::Attrs>();
   def.kind = T::kind;
-  if constexpr (requires { T::autocast; })
-    def.autocast = T::autocast;
-  else
-    def.autocast = T::kind == OpKind::Contract ? Autocast::Narrow : Autocast::Wide;
+  def.autocast = T::autocast;
   def.infer = &T::infer;
   if constexpr (requires(const VjpContext& c) { T::vjp(c); })
     def.vjp = &T::vjp;

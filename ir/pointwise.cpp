@@ -1,4 +1,5 @@
 #include <sinter/ir/ops/arithmetic.h>
+#include <sinter/ir/ops/detail/composite.h>
 #include <sinter/ir/ops/source.h>
 #include <sinter/ir/pointwise.h>
 
@@ -193,18 +194,27 @@ PointwiseBuilder::Partially PointwiseBuilder::partial_of(const Op& op, size_t i)
   if (!d.valid()) return {};
   const ExprNode& n = d.get();
   if (n.fn == Fn::Literal) return {n.literal.f, {}};
+  // For bf16 and f16 in f32, so that the product with it rounds but once.
+  auto operand = [&](size_t k) { return detail::widen(op.operand(k)); };
+  auto result = [&] {
+    if (!detail::is_narrow(op.result())) return op.result();
+    OpInit init;
+    init.attrs = op.raw_attrs();
+    for (size_t k = 0; k < op.operands().size(); ++k) init.operands.push_back(operand(k));
+    init.loc = op.loc();
+    return op.graph().create(op.def(), std::move(init)).result();
+  };
   if (n.fn == Fn::Param) {
     auto k = static_cast<size_t>(n.param);
-    return {0, k < op.operands().size() ? op.operand(k) : op.result()};
+    return {0, k < op.operands().size() ? op.operand(k) : result()};
   }
   const OpDef& def = OpRegistry::get().at(fmt::format("{}_d{}", name_, i));
   OpInit init;
   init.attrs = op.raw_attrs();
   for (const OperandSpec& spec : def.operands) {
     auto at = std::find(operands_.begin(), operands_.end(), spec.name);
-    init.operands.push_back(at == operands_.end()
-                                ? op.result()
-                                : op.operand(static_cast<size_t>(at - operands_.begin())));
+    init.operands.push_back(
+        at == operands_.end() ? result() : operand(static_cast<size_t>(at - operands_.begin())));
   }
   init.loc = op.loc();
   return {0, op.graph().create(def, std::move(init)).result()};
@@ -212,8 +222,12 @@ PointwiseBuilder::Partially PointwiseBuilder::partial_of(const Op& op, size_t i)
 
 namespace {
 
-// A cotangent or tangent times a partial; null for 0.
+// A cotangent or tangent times a partial, in the wider of their types; null for 0.
 Value times(Value t, double constant, Value partial) {
+  if (partial && partial.dtype() != t.dtype()) {
+    t = detail::widen(t);
+    partial = detail::widen(partial);
+  }
   if (partial) return grad_mul(t, partial);
   if (constant == 0.0) return {};
   if (constant == 1.0) return t;
@@ -231,6 +245,7 @@ Grads PointwiseBuilder::generic_vjp(const VjpContext& c) const {
     if (!c.needs(i) || !is_float(c.operand(i).dtype())) continue;
     Partially p = partial_of(c.op(), i);
     grads[i] = times(dy, p.constant, p.value);
+    if (grads[i]) grads[i] = cast(grads[i], dy.dtype());
   }
   return grads;
 }
@@ -243,7 +258,10 @@ std::vector<Value> PointwiseBuilder::generic_jvp(const JvpContext& c) const {
     if (Value term = times(c.tangent(i), p.constant, p.value)) terms.push_back(term);
   }
   if (terms.empty()) return {Value()};
-  return {terms.size() == 2 ? add(terms[0], terms[1]) : add_n(std::move(terms))};
+  DType type = c.op().result().dtype();
+  if (terms.size() == 1) return {cast(terms[0], type)};
+  for (Value& term : terms) term = detail::widen(term);
+  return {cast(terms.size() == 2 ? add(terms[0], terms[1]) : add_n(std::move(terms)), type)};
 }
 
 std::vector<Sample> PointwiseBuilder::make_samples() const {

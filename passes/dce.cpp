@@ -1,4 +1,5 @@
-// dce: removes ops that no output depends on, and the sub-graphs that lose their last call.
+// dce: removes ops that no output depends on, and the sub-graphs that lose their last call. A check
+// stays, read or not: that it reports is its purpose.
 
 #include <sinter/ir/op_def.h>
 #include <sinter/passes/detail/util.h>
@@ -25,7 +26,7 @@ size_t remove_unused_ops(Graph& graph) {
   size_t removed = 0;
   for (Op* op = graph.back(); op != nullptr;) {
     Op* before = op->prev();
-    if (!is_used(*op, outputs)) {
+    if (!is_used(*op, outputs) && !detail::is_check(*op)) {
       graph.erase(*op);
       ++removed;
     }

@@ -10,6 +10,9 @@
 // innermost axis longer than 1 is reduced: neighbouring lanes take neighbouring elements. All
 // others are columns: each lane owns an output, and adds in rising order.
 //
+// A running fold gets its order likewise, and a long one goes in two stages: within parts, and over
+// the totals of the parts.
+//
 // A reduction with too few outputs to fill the machine is first split in two: over parts of its
 // longest reduced axis, then over the parts. The second of them may be split again.
 
@@ -85,10 +88,10 @@ struct Runs {
   }
 };
 
-// Elements of 16 bytes, which is what one lane loads at once.
+// Elements that one lane loads at once.
 int64_t vector_of(const Target& target, DType type) {
   if (!target.is_cuda()) return 1;
-  return 16 / std::max<int64_t>(size_of(type), 2);
+  return target.vector_bytes / std::max<int64_t>(size_of(type), 2);
 }
 
 ReduceOrder order_of(const Op& op, const Target& target) {
@@ -97,8 +100,10 @@ ReduceOrder order_of(const Op& op, const Target& target) {
   DType type = op.operand(0).dtype();
   int64_t vector = vector_of(target, type);
   if (shape.contiguous() % vector != 0) vector = 1;
-  int64_t lanes =
-      target.is_cuda() ? (shape.length <= 1024 ? 32 : 256) : (type == DType::F64 ? 8 : 16);
+  // A warp for a short row, a block for a long one; a SIMD register of accumulators on the host.
+  int64_t lanes = target.is_cuda()
+                      ? (shape.length <= 32 * target.warp ? target.warp : target.block())
+                      : target.vector_bytes / size_of(type == DType::F64 ? type : DType::F32);
   auto loads = static_cast<uint64_t>(std::max<int64_t>((shape.length + vector - 1) / vector, 1));
   return {std::min(lanes, static_cast<int64_t>(std::bit_ceil(loads))), vector};
 }
@@ -232,6 +237,77 @@ void order_reductions(Graph& graph, const Target& target, PassContext& context) 
   }
 }
 
+// ---- Running folds
+
+// Rows longer than this go in parts of a fixed length, whatever the machine: sums by parts are also
+// the more exact ones. Where rows are many, only the exactness counts.
+constexpr int64_t kLongestRun = 8192, kPartOfRun = 2048;
+
+// What stands for the op: itself with an order, or two of its kind.
+Value ordered_running(const Op& op, const Target& target, PassContext& context) {
+  RunningAttrs attrs = op.attrs<RunningAttrs>();
+  Value x = op.operand(0);
+  DType stored = x.dtype();
+  int64_t n = x.shape().back();
+  if (n <= kLongestRun) {
+    attrs.lanes = attrs.vector = 1;
+    if (target.is_cuda() && n > 0) {
+      attrs.vector = vector_of(target, compute_type(stored));
+      auto runs = static_cast<uint64_t>((n + attrs.vector - 1) / attrs.vector);
+      attrs.lanes = std::min(target.block(), static_cast<int64_t>(std::bit_ceil(runs)));
+    }
+    return running(x, attrs, op.loc());
+  }
+
+  bool product = attrs.combine == "prod";
+  auto combine = [&](Value a, Value b) { return product ? a * b : a + b; };
+  int64_t parts = (n + kPartOfRun - 1) / kPartOfRun;
+  Shape flat(x.shape()), apart(x.shape());
+  flat.back() = parts * kPartOfRun;
+  apart.back() = parts;
+  apart.push_back(kPartOfRun);
+  auto rank = static_cast<size_t>(x.rank());
+  std::vector<int64_t> none(rank, 0), rest(rank, 0);
+  rest.back() = flat.back() - n;
+  x = cast(x, compute_type(stored));
+  if (rest.back() > 0) x = pad(x, none, rest, product ? 1 : 0);
+  x = reshape(x, apart);
+  Value inner = running(x, attrs, op.loc());
+  // What a part amounts to is the value at its far end, with that element itself.
+  int64_t end = attrs.reverse ? 0 : kPartOfRun - 1, axis = x.rank() - 1;
+  Value total = slice_axis(inner, axis, end, end + 1);
+  if (attrs.exclusive) total = combine(total, slice_axis(x, axis, end, end + 1));
+  RunningAttrs over{attrs.combine, attrs.reverse, true};
+  Shape totals(apart.begin(), apart.end() - 1), kept(apart);
+  kept.back() = 1;
+  Value before = reshape(running(reshape(total, totals), over, op.loc()), kept);
+  Value y = reshape(combine(broadcast_to(before, apart), inner), flat);
+  if (rest.back() > 0) y = slice_axis(y, axis - 1, 0, n);
+  y = cast(y, stored);
+  context.remark(op.loc(), fmt::format("split: running {} of {} elements, in {} parts of {}",
+                                       attrs.combine, n, parts, kPartOfRun));
+  return y;
+}
+
+// Those that a split makes too, until each has its order.
+void order_running_all(Graph& graph, const Target& target, PassContext& context) {
+  for (Op* op = graph.front(); op != nullptr;) {
+    Op *next = op->next(), *before = op->prev();
+    if (op->is("running") && op->attrs<RunningAttrs>().lanes == 0) {
+      Value y;
+      {
+        InsertionScope scope(graph, op, *op, op->from());
+        y = ordered_running(*op, target, context);
+      }
+      if (y.name().empty()) y.set_name(op->result().name());
+      op->result().replace_all_uses_with(y);
+      graph.erase(*op);
+      next = before != nullptr ? before->next() : graph.front();
+    }
+    op = next;
+  }
+}
+
 }  // namespace
 
 void run_expand(Module& module, PassContext& context) {
@@ -241,6 +317,7 @@ void run_expand(Module& module, PassContext& context) {
   detail::erase_uncalled(module, entries);
   for (const auto& graph : module.graphs()) {
     expand_all(*graph);
+    order_running_all(*graph, module.target, context);
     order_reductions(*graph, module.target, context);
   }
 }

@@ -32,6 +32,10 @@ constexpr size_t kMaxArguments = 24;  // inputs and results of one kernel
 // How far apart readers of one value may stand, counted in its readers, to be looked at together:
 // every layer reads a table of positions.
 constexpr size_t kMaxSiblings = 8;
+// How many units are looked at to find out whether one depends on another.
+constexpr size_t kMaxVisits = 1 << 17;
+// What so many read is stored, and not made again by each.
+constexpr size_t kManyReaders = 8;
 constexpr int kCheapNodes = 8;              // scalar operations that cost less than a memory access
 constexpr int64_t kCachedElements = 32768;  // reading so many again and again costs little
 
@@ -55,6 +59,7 @@ class Fuser {
     classify();
     std::vector<Op*> order;
     for (Op& op : graph_) order.push_back(&op);
+    grow_tree(order);
     for (size_t i = order.size(); i-- > 0;) visit(*order[i]);
     if (!off_) merge_siblings();
     emit();
@@ -83,14 +88,22 @@ class Fuser {
       if (views_.is_strided(op)) kept_.insert(&op);
       if (kept_.contains(&op) || !fusible(op) || (kind != OpKind::View && kind != OpKind::Source))
         continue;
-      bool stored = off_ || is_output(op.result());
+      bool stored = off_ || is_output(op.result()) || is_part_of_stored(op);
       for (const Use& use : op.result().uses())
         stored = stored || !fusible(*use.op) || kept_.contains(use.op);
       if (!stored)
         copied_.insert(&op);
-      else if (views_.is_free(op))
+      else if (views_.is_free(op) && (off_ || !op.is("slice") || is_part_of_stored(op)))
         kept_.insert(&op);
     }
+  }
+  // A slice of neighbours of what is stored anyway stays a view: kernels that read the rows of one
+  // value are then equal, whichever row each reads.
+  static bool is_part_of_stored(const Op& op) {
+    if (!op.is("slice") || !is_free_view(op)) return false;
+    Value whole = op.operand(0);
+    while (whole.op() != nullptr && is_free_view(*whole.op())) whole = whole.op()->operand(0);
+    return whole.op() == nullptr || !fusible(*whole.op()) || whole.uses().size() >= kManyReaders;
   }
   bool is_kernel(const Op& op) const { return fusible(op) && !kept_.contains(&op); }
 
@@ -160,11 +173,50 @@ class Fuser {
     }
   }
 
+  // A tree that holds for each op the path up through its latest operand. An op below another one
+  // in it depends on it, however far apart they stand: a backward op on the forward of its layer.
+  void grow_tree(const std::vector<Op*>& order) {
+    std::unordered_map<const Op*, std::vector<const Op*>> below;
+    std::vector<const Op*> roots;
+    for (const Op* op : order) {
+      const Op* latest = nullptr;
+      for (Value v : op->operands())
+        if (const Op* up = v ? v.op() : nullptr)
+          if (latest == nullptr || up->position() > latest->position()) latest = up;
+      (latest ? below[latest] : roots).push_back(op);
+    }
+    int64_t time = 0;
+    std::vector<std::pair<const Op*, size_t>> stack;
+    for (const Op* root : roots) {
+      stack.emplace_back(root, 0);
+      while (!stack.empty()) {
+        auto& [op, next] = stack.back();
+        if (next == 0) span_[op].first = time++;
+        const std::vector<const Op*>& children = below[op];
+        if (next < children.size()) {
+          const Op* child = children[next++];
+          stack.emplace_back(child, 0);
+        } else {
+          span_[op].second = time;
+          stack.pop_back();
+        }
+      }
+    }
+  }
+  bool is_below(const Op* op, const Op* above) const {
+    const auto &inner = span_.at(op), &outer = span_.at(above);
+    return op != above && outer.first <= inner.first && inner.second <= outer.second;
+  }
+
   // Whether `from` feeds `to` along any path outside `to`; groups count as one. Looks from `to` up:
   // what reaches less far than `from` begins does not depend on it, which leaves little to look at.
+  // What is not found out in kMaxVisits steps counts as fed.
   bool reaches(const Op* from, const Group* to) const {
     const Group* source = group_of(*from);
     if (source == to) return true;
+    for (const Op* s : members({source, from}))
+      for (const Op* t : to->ops)
+        if (is_below(t, s)) return true;
     int64_t first = source ? source->ops.front()->position() : from->position();
     std::vector<const Op*> stack(to->ops.begin(), to->ops.end());
     std::unordered_set<const void*> seen{to};
@@ -177,6 +229,7 @@ class Fuser {
         Unit unit = unit_of(*up);
         if (source ? unit.group == source : up == from) return true;
         if (!seen.insert(unit.key()).second || reach(unit) < first) continue;
+        if (seen.size() > kMaxVisits) return true;
         for (const Op* op : members(unit)) stack.push_back(op);
       }
     }
@@ -212,10 +265,12 @@ class Fuser {
   bool waits_for(const Op& op, const Group& g, const std::unordered_set<const Op*>& inside) const {
     std::vector<const Op*> stack{&op};
     std::unordered_set<const Op*> seen{&op};
+    int64_t first = g.ops.front()->position();
     while (!stack.empty()) {
       const Op* top = stack.back();
       stack.pop_back();
       if (top != &op && group_of(*top) == &g) return true;
+      if (seen.size() > kMaxVisits) return true;
       if (top != &op && inside.contains(top)) continue;
       std::vector<const Op*> tops{top};
       if (const Group* other = group_of(*top)) tops.assign(other->ops.begin(), other->ops.end());
@@ -224,6 +279,7 @@ class Fuser {
           const Op* up = v ? v.op() : nullptr;
           // Members read directly are no detour.
           if (!up || (t == &op && inside.contains(up))) continue;
+          if (reach(unit_of(*up)) < first) continue;
           if (seen.insert(up).second) stack.push_back(up);
         }
     }
@@ -361,11 +417,16 @@ class Fuser {
   // Tries to add `op` (and, for a per-row op, the ops up to the reduction it comes from) to `g`.
   std::optional<std::string> try_join(Op& op, Group& g) {
     for (Op* member : g.ops)
-      if (member->def().kind == OpKind::Scatter)
+      if (member->def().kind == OpKind::Prefix)
+        return fmt::format("{} reads only what is stored", member->name());
+      else if (member->def().kind == OpKind::Scatter)
         return fmt::format("{} would be repeated for every row of {}", op.name(), member->name());
     int64_t elements = g.work(), mine = op.result().type().elements();
     std::vector<Op*> joining{&op};
     if (op.def().kind == OpKind::Scatter) return "a scatter is stored as a whole";
+    if (detail::is_check(op) && mine > elements)
+      return fmt::format("{} looks at {} elements, the kernel at {}", op.name(), mine, elements);
+    if (op.def().kind == OpKind::Prefix) return "a running fold is stored as it is";
     if (mine < elements && op.def().kind != OpKind::Reduce) {
       bool per_result = mine == g.space.p && g.space.kind != IterationSpace::Pointwise;
       if (!per_result) {
@@ -677,6 +738,7 @@ class Fuser {
   std::unordered_map<Group*, Group*> merged_into_;
   // Units that reach further than their own last op; see reach().
   std::unordered_map<const void*, int64_t> reach_;
+  std::unordered_map<const Op*, std::pair<int64_t, int64_t>> span_;  // see grow_tree()
 };
 
 }  // namespace

@@ -92,6 +92,13 @@ class Tracer {
       }
       return element(IndexExpr::axis(row ? kRow : kReduced, extent));
     }
+    BodyNode prefix(Fn, int64_t extent, const PrefixOrder&, const IndexExpr&,
+                    const std::function<BodyNode(const IndexExpr&)>& element) override {
+      if (extent != t_.space_.q)
+        throw Declined{fmt::format("{} runs over {} elements, the kernel's rows have {}",
+                                   op_.name(), extent, t_.space_.q)};
+      return element(IndexExpr::axis(kRow, extent));
+    }
     BodyNode random(RandomKind, uint32_t, std::span<const BodyNode>, const IndexExpr&) override {
       return {};
     }
@@ -169,9 +176,15 @@ Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
     least = std::min(least, v.type().elements());
   }
   const Op* reduction = nullptr;
+  const Op* prefix = nullptr;
   bool lanes = false;
   for (const Op* op : ops) {
     OpKind kind = op->def().kind;
+    if (kind == OpKind::Prefix) {
+      if (prefix != nullptr || results.size() != 1 || results[0].op() != op)
+        return declined(fmt::format("{} is stored as it is, and alone", op->name()));
+      prefix = op;
+    }
     if (kind != OpKind::Reduce && kind != OpKind::Scatter) continue;
     if (reduction && order_of(*op) != order_of(*reduction))
       return declined("its reductions add up in different orders");
@@ -180,7 +193,15 @@ Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
   }
   IterationSpace space;
   space.p = most;
-  if (!reduction) {
+  if (prefix != nullptr) {
+    if (reduction != nullptr)
+      return declined(
+          fmt::format("{} runs over what {} has yet to give", prefix->name(), reduction->name()));
+    space.kind = IterationSpace::Prefix;
+    const Shape& shape = prefix->result().shape();
+    space.q = space.r = shape.back();
+    space.p = num_elements({shape.begin(), shape.end() - 1});
+  } else if (!reduction) {
     if (least != most) return declined(fmt::format("results have {} and {} elements", least, most));
   } else {
     int64_t rows = reduction->result().type().elements();

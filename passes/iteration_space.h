@@ -7,6 +7,7 @@
 //               row p's elements are exactly those that the kernel's row p visits; results have
 //               p*q or p elements
 //   column      p x q results, each a serial reduction over r elements
+//   prefix      p rows of q results, along which one op runs
 
 #include <sinter/ir/graph.h>
 
@@ -16,7 +17,7 @@
 namespace sinter {
 
 struct IterationSpace {
-  enum Kind : uint8_t { Pointwise, Row, Column };
+  enum Kind : uint8_t { Pointwise, Row, Column, Prefix };
   Kind kind = Pointwise;
   int64_t p = 1;  // pointwise and column: all results, q = 1; how to split them is codegen's choice
   int64_t q = 1;

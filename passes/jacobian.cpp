@@ -71,8 +71,14 @@ Shape joined(const Shape& a, const Shape& b) {
 
 }  // namespace
 
-Value jacobian(Graph& graph, Value of, Value wrt, DerivativeMode mode) {
-  bool forward = mode == DerivativeMode::Forward;
+JacobianMode chosen_mode(JacobianMode mode, Value of, Value wrt) {
+  if (mode != JacobianMode::Auto) return mode;
+  return wrt.type().elements() <= of.type().elements() ? JacobianMode::Forward
+                                                       : JacobianMode::Reverse;
+}
+
+Value jacobian(Graph& graph, Value of, Value wrt, JacobianMode mode) {
+  bool forward = chosen_mode(mode, of, wrt) == JacobianMode::Forward;
   Value rows = for_all_directions(graph, forward ? wrt : of, [&](Graph& body, Value direction) {
     Value y = counterpart(of, body), x = counterpart(wrt, body);
     return forward ? tangents(body, {&y, 1}, {&x, 1}, {&direction, 1})[0]

@@ -1,7 +1,7 @@
 // layout: says which ops move no bytes (see layout.h).
 //
-// With `off` a graph is marked `layout = "dense"`: every value has storage of its own, reshapes are
-// copies, and kernel templates read and write dense values.
+// With `off` a graph is marked `layout = "dense"`: every value has storage of its own, reshapes and
+// slices of whole rows are copies, and kernel templates read and write dense values.
 
 #include <sinter/passes/layout.h>
 
@@ -67,6 +67,24 @@ std::optional<StridedView> operand_view(const Op& op, size_t index, const Stride
   return view;
 }
 
+// The first element of a slice of neighbours; nullopt for one with gaps.
+std::optional<int64_t> first_element(const Op& op) {
+  const auto& attrs = op.attrs<SliceAttrs>();
+  const Shape &from = op.operand(0).shape(), &to = op.result().shape();
+  if (op.result().type().elements() == 0) return std::nullopt;
+  Shape strides = row_major_strides(from);
+  int64_t first = 0;
+  bool whole = true;  // all axes so far, from the last one
+  for (size_t i = from.size(); i-- > 0;) {
+    bool one = to[i] == 1;
+    if (!whole && !one) return std::nullopt;
+    if (!one && !attrs.stride.empty() && attrs.stride[i] != 1) return std::nullopt;
+    whole = whole && to[i] == from[i];
+    first += attrs.start[i] * strides[i];
+  }
+  return first;
+}
+
 }  // namespace
 
 std::vector<int64_t> dense_strides(const Shape& shape) {
@@ -111,7 +129,20 @@ std::optional<std::vector<int64_t>> reshape_strides(const Shape& from,
 }
 
 bool is_free_view(const Op& op) {
-  return op.is("reshape") && !is_dense(op.graph());
+  return is_dense_view(op) && !is_dense(op.graph());
+}
+
+bool is_dense_view(const Op& op) {
+  if (op.is("reshape")) return true;
+  if (!op.is("slice")) return false;
+  std::optional<int64_t> first = first_element(op);
+  const Target& target = op.graph().module().target;
+  int64_t step = target.is_cuda() ? target.vector_bytes : 1;
+  return first && *first * size_of(op.result().dtype()) % step == 0;
+}
+
+int64_t view_offset(const Op& op) {
+  return op.is("slice") ? first_element(op).value_or(0) * size_of(op.result().dtype()) : 0;
 }
 
 // ---- Views
@@ -290,9 +321,10 @@ void Views::find_operands(const Graph& graph) {
 
 void Views::find_reshapes(const Graph& graph) {
   for (Op& op : graph) {
-    if (!op.is("reshape") || is_free(op)) continue;
+    if (is_free(op) || !is_dense_view(op)) continue;
     StridedView view = of(op.operand(0));
     if (view.strides != dense_strides(op.operand(0).shape())) continue;
+    view.offset += view_offset(op) / size_of(op.result().dtype());
     view.strides = dense_strides(op.result().shape());
     views_[op.result()] = std::move(view);
     free_[&op] = false;

@@ -49,8 +49,14 @@ class Views {
   std::unordered_map<const Op*, bool> free_;  // true: strided
 };
 
-// A reshape, which is its operand's storage where that is dense.
+// Whether the op's result is its operand's storage, where that is dense, or a part of it: a
+// reshape, or a slice of neighbouring elements that starts where kernels of the target can read
+// vectors. False where layout was switched off.
 bool is_free_view(const Op& op);
+// The same whether layout is on or not: where it is off, the executor copies.
+bool is_dense_view(const Op& op);
+// Where in the operand's storage a free view begins, in bytes.
+int64_t view_offset(const Op& op);
 
 // The strides of `to`, which has as many elements, on the same storage as `from` with `strides`;
 // nullopt where no strides say it.

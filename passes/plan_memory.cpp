@@ -115,13 +115,18 @@ class Planner {
   }
 
   size_t root_of(Value v) const { return root_[index_.at(v)]; }
+  // Whether a value is a part of its storage only.
+  bool is_part(Value v) const {
+    return plan_.values[index_.at(v)].bytes != plan_.values[root_of(v)].bytes;
+  }
 
-  // An alias that is an output takes its storage's owner with it.
+  // An alias that is an output takes its storage's owner with it, unless it is a part of it.
   void place_outputs() {
     for (size_t k = 0; k < graph_.outputs().size(); ++k) {
       if (graph_.module().find_state(graph_.outputs()[k].name)) continue;
-      PlannedValue& root = plan_.values[root_of(graph_.outputs()[k].value)];
-      if (root.where != PlannedValue::Arena) continue;
+      Value v = graph_.outputs()[k].value;
+      PlannedValue& root = plan_.values[root_of(v)];
+      if (root.where != PlannedValue::Arena || is_part(v)) continue;
       root.where = PlannedValue::Output;
       root.index = static_cast<int>(k);
     }
@@ -147,8 +152,8 @@ class Planner {
       if (old) update.after = std::max(update.after, last_use_[index_.at(old)]);
       bool old_is_output = old && times[index_.at(old)] > 0;
       if (old_is_output) update.after = count_;
-      update.reason =
-          in_place ? why_copied(root, old, old_is_output, times[root]) : "plan-memory is off";
+      update.reason = in_place ? why_copied(root, is_part(o.value), old, old_is_output, times[root])
+                               : "plan-memory is off";
       update.in_place = update.reason.empty();
       if (update.in_place) {
         next.where = PlannedValue::State;
@@ -168,8 +173,10 @@ class Planner {
     return p.where == PlannedValue::Input && graph_.module().find_state(p.value.name());
   }
 
-  std::string why_copied(size_t root, Value old, bool old_is_output, size_t times) const {
+  std::string why_copied(size_t root, bool part, Value old, bool old_is_output,
+                         size_t times) const {
     const PlannedValue& next = plan_.values[root];
+    if (part) return "its next value is a part of another one";
     if (next.where == PlannedValue::Input) return "it becomes an input's value";
     if (times > 1 || next.where != PlannedValue::Arena)
       return "its next value is an output besides";
@@ -180,7 +187,10 @@ class Planner {
       size_t state = index_.at(old);
       if (old_is_output || last_use_[state] > next.first) return "its old value is read afterwards";
       for (size_t i = 0; i < op.operands().size(); ++i)
-        if (op.operand(i) && root_of(op.operand(i)) == state) operands.push_back(i);
+        if (Value v = op.operand(i); v && root_of(v) == state) {
+          if (is_part(v)) return "a part of its old value is read";
+          operands.push_back(i);
+        }
     }
     return detail::why_not_in_place(op, static_cast<size_t>(next.value.index()), operands);
   }
@@ -316,7 +326,8 @@ void MemoryPlan::check() const {
                    "{} is an alias of nothing", label(p));
       const PlannedValue& root = values[static_cast<size_t>(p.index)];
       SINTER_CHECK(root.where != PlannedValue::Alias, "{} is an alias of an alias", label(p));
-      SINTER_CHECK(root.first <= p.first && p.last <= root.last && p.offset + p.bytes <= root.bytes,
+      SINTER_CHECK(root.first <= p.first && p.last <= root.last && p.offset >= 0 &&
+                       p.offset + p.bytes <= root.bytes,
                    "{} outlives or exceeds {}", label(p), label(root));
     }
     if (p.where != PlannedValue::Arena || p.bytes == 0) continue;

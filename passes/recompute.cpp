@@ -20,6 +20,7 @@
 #include <charconv>
 #include <map>
 #include <optional>
+#include <set>
 
 namespace sinter {
 
@@ -83,8 +84,30 @@ std::optional<int64_t> budget_of(Graph& graph, const PassContext& context) {
 
 }  // namespace
 
+namespace {
+
+// A sub-graph is differentiated as one op, which decides for all of it what is kept: a scan by its
+// attribute `recompute`. Segments inside have no say in that.
+void say_what_is_ignored(const Graph& graph, PassContext& context) {
+  std::set<std::string> said;
+  for (Op& op : graph) {
+    if (op.callee().empty()) continue;
+    for (Op& inner : *graph.module().find(op.callee())) {
+      const std::string& name = inner.segment();
+      if (name.empty() || name.ends_with(kSuffix)) continue;
+      std::string text =
+          fmt::format("segment {} inside of {} is ignored: it is kept or computed again as a whole",
+                      name, op.name());
+      if (said.insert(op.loc().str() + text).second) context.remark(op.loc(), std::move(text));
+    }
+  }
+}
+
+}  // namespace
+
 void run_recompute(Module& module, PassContext& context) {
   for (Graph* graph : detail::entry_graphs(module)) {
+    if (!context.has_option("off")) say_what_is_ignored(*graph, context);
     std::optional<int64_t> budget = budget_of(*graph, context);
     bool off = context.has_option("off");
     if (off || budget)

@@ -211,6 +211,11 @@ void run_vmap(Module& module, PassContext& context) {
   for (Graph* graph : detail::graphs_with(module, context, "vmap", inputs[0])) {
     std::unique_ptr<Module> copy = module.clone();
     std::string name = graph->name();
+    {  // A refusal leaves the graph as it is: the first try is on a module of its own.
+      std::unique_ptr<Module> from = module.clone(), trial = module.clone();
+      trial->erase_graph(*trial->find(name));
+      batch_graph(*from->find(name), trial->add_graph(name), inputs, size, nullptr);
+    }
     module.erase_graph(*graph);
     batch_graph(*copy->find(name), module.add_graph(name), inputs, size, &context);
   }

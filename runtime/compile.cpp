@@ -38,7 +38,14 @@ Target cuda_target(int ordinal) {
   Target target;
   target.arch = info.arch();
   target.multiprocessors = info.multiprocessors;
+  target.warp = info.warp;
+  target.threads = info.threads_per_block;
+  target.threads_per_multiprocessor = info.threads_per_multiprocessor;
+  target.registers = info.registers_per_multiprocessor;
   target.shared_memory = info.shared_per_block;
+  target.shared_per_multiprocessor = info.shared_per_multiprocessor;
+  target.l2 = info.l2;
+  target.vector_bytes = 16;
   target.memory = info.memory;
   return target;
 }
@@ -126,6 +133,21 @@ std::string_view to_string(DeviceKind kind) {
 }
 
 namespace detail {
+
+void BuildContext::note_unit(const std::string& unit, std::vector<std::string> symbols,
+                             std::string reason) const {
+  int count = static_cast<int>(symbols.size());
+  if (reason.empty()) {
+    stats.cached += count;
+    return;
+  }
+  stats.compiled += count;
+  std::string names;
+  for (const std::string& name : symbols) names += (names.empty() ? "" : ", ") + name;
+  log_info(fmt::format("compiled unit {}{}: {}", unit,
+                       names.empty() || names == unit ? "" : fmt::format(" ({})", names), reason));
+  stats.reasons.push_back({unit, std::move(symbols), std::move(reason)});
+}
 
 std::string CompiledExecutable::plan_text() const {
   const Target& target = compiled.module->target;

@@ -109,12 +109,14 @@ class CpuBackend final : public Backend {
       for (size_t i = 0; i < kernels.size(); ++i)
         dump_kernel(context, static_cast<int>(i), print_host(kernels[i]), "cpp");
 
-    uint64_t before = cache != nullptr ? cache->stats().compiles : 0;
-    modules_ = compiler.compile(sources);
-    size_t made = cache != nullptr ? cache->stats().compiles - before : sources.size();
-    auto count = static_cast<int>(kernels.size());
-    context.stats.compiled = std::min(count, static_cast<int>(made * unit));
-    context.stats.cached = count - context.stats.compiled;
+    std::vector<std::string> reasons;
+    modules_ = compiler.compile(sources, &reasons);
+    for (size_t u = 0; u < sources.size(); ++u) {
+      std::vector<std::string> symbols;
+      for (size_t i = u * unit; i < std::min((u + 1) * unit, kernels.size()); ++i)
+        symbols.push_back(kernels[i].symbol);
+      context.note_unit(sources[u].name, std::move(symbols), reasons[u]);
+    }
 
     for (size_t i = 0; i < kernels.size(); ++i) {
       LoadedKernel kernel;

@@ -155,7 +155,8 @@ CacheKey cache_key(std::initializer_list<std::string_view> parts) {
 struct DiskCache::Slot {
   CacheKey key;
   std::mutex mutex;
-  Value value;  // null until read or made
+  Value value;        // null until read or made
+  std::string fault;  // of the entry on disk
 };
 
 struct DiskCache::State {
@@ -263,7 +264,7 @@ DiskCache::Ticket DiskCache::begin(const CacheKey& key) {
 DiskCache::Value DiskCache::current(Ticket& ticket) {
   Slot& slot = *ticket.slot;
   if (!slot.value) {
-    if (std::optional<std::string> bytes = read_entry(slot.key)) {
+    if (std::optional<std::string> bytes = read_entry(slot.key, slot.fault)) {
       slot.value = std::make_shared<const std::string>(*std::move(bytes));
     }
   }
@@ -279,9 +280,22 @@ DiskCache::Value DiskCache::finish(Ticket& ticket, std::string value) {
   return slot.value;
 }
 
+const std::string& DiskCache::fault(const Ticket& ticket) {
+  return ticket.slot->fault;
+}
+
 DiskCache::Value DiskCache::load(const CacheKey& key) {
   Ticket ticket = begin(key);
   return current(ticket);
+}
+
+DiskCache::Value DiskCache::peek(const CacheKey& key) {
+  Ticket ticket = begin(key);
+  Slot& slot = *ticket.slot;
+  if (!slot.value)
+    if (std::optional<std::string> bytes = read_entry(key, slot.fault))
+      slot.value = std::make_shared<const std::string>(*std::move(bytes));
+  return slot.value;
 }
 
 void DiskCache::store(const CacheKey& key, std::string value) {
@@ -298,20 +312,23 @@ void DiskCache::warn_once(const std::string& message) {
   if (!state_->warned.exchange(true)) log_warning(message);
 }
 
-std::optional<std::string> DiskCache::read_entry(const CacheKey& key) {
+std::optional<std::string> DiskCache::read_entry(const CacheKey& key, std::string& fault) {
   if (directory_.empty()) return std::nullopt;
   const std::string path = std::filesystem::path(directory_) / key.hex();
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) {
     if (errno != ENOENT && errno != ENOTDIR) {
-      warn_once(
-          fmt::format("cache entry {} cannot be read ({}): compiling again; set SINTER_CACHE to "
-                      "a folder that can be written",
-                      path, std::strerror(errno)));
+      const std::string why = std::strerror(errno);
+      fault = fmt::format("not readable ({})", why);
+      warn_once(fmt::format(
+          "cache entry {} cannot be read ({}): compiling again; set SINTER_CACHE to a folder that "
+          "can be written",
+          path, why));
     }
     return std::nullopt;
   }
   const auto unusable = [&](const char* what) {
+    fault = what;
     warn_once(fmt::format("cache entry {} is {}: compiling again", path, what));
     return std::nullopt;
   };

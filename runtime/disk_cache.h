@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace sinter {
@@ -67,16 +68,22 @@ class DiskCache {
 
   // The value stored under `key`, or null.
   Value load(const CacheKey& key);
+  // The same, but not counted in stats().
+  Value peek(const CacheKey& key);
   void store(const CacheKey& key, std::string value);
 
-  // The value under `key`; on a miss, the result of `compile()` (a std::string), which is stored.
+  // The value under `key`; on a miss, the result of `compile()` or `compile(fault)` (a
+  // std::string), which is stored; `fault` is what is wrong with the entry that is there, or "".
   // Threads that ask for one key at once compile it once; an exception from `compile` passes
   // through and leaves nothing behind.
   template <typename Compile>
   Value get_or_compile(const CacheKey& key, Compile&& compile) {
     Ticket ticket = begin(key);
     if (Value found = current(ticket)) return found;
-    return finish(ticket, std::forward<Compile>(compile)());
+    if constexpr (std::is_invocable_v<Compile, const std::string&>)
+      return finish(ticket, std::forward<Compile>(compile)(fault(ticket)));
+    else
+      return finish(ticket, std::forward<Compile>(compile)());
   }
 
   CacheStats stats() const;
@@ -94,8 +101,10 @@ class DiskCache {
 
   Ticket begin(const CacheKey& key);
   Value current(Ticket& ticket);
+  static const std::string& fault(const Ticket& ticket);
   Value finish(Ticket& ticket, std::string value);
-  std::optional<std::string> read_entry(const CacheKey& key);
+  // On failure `fault` says what is wrong with the entry; it stays as it is where there is none.
+  std::optional<std::string> read_entry(const CacheKey& key, std::string& fault);
   void write_entry(const CacheKey& key, std::string_view value);
   std::string publish(const CacheKey& key, std::string_view value);
   void keep_within_limit(int64_t added);

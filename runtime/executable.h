@@ -8,6 +8,7 @@
 
 #include <sinter/ir/graph.h>
 #include <sinter/passes/pass.h>
+#include <sinter/runtime/compile_reason.h>
 #include <sinter/runtime/tensor.h>
 #include <sinter/runtime/tuning.h>
 
@@ -66,10 +67,11 @@ struct CompileOptions {
 };
 
 struct CompileStats {
-  double seconds = 0;  // from the call to a runnable executable
-  int kernels = 0;     // distinct ones
-  int compiled = 0;    // sent to NVRTC or the host compiler
-  int cached = 0;      // found in the disk cache
+  double seconds = 0;                // from the call to a runnable executable
+  int kernels = 0;                   // distinct ones
+  int compiled = 0;                  // sent to NVRTC or the host compiler
+  int cached = 0;                    // found in the disk cache
+  std::vector<CompiledFor> reasons;  // why, for each unit that was compiled
   std::vector<std::pair<std::string, double>> phases;
 };
 

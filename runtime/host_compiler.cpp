@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sinter/ir/diagnostic.h>
+#include <sinter/runtime/compile_reason.h>
 #include <sinter/runtime/disk_cache.h>
 #include <sinter/runtime/thread_pool.h>
 #include <spawn.h>
@@ -252,6 +253,15 @@ HostCompiler::HostCompiler(HostCompilerOptions options) : options_(std::move(opt
                                 command_[0], read_file(log)));
 }
 
+// "12.2.0", as the compiler's macros have it.
+std::string HostCompiler::version() const {
+  constexpr std::string_view kMacro = "#define __VERSION__ \"";
+  size_t begin = identity_.find(kMacro);
+  if (begin == std::string::npos) return "";
+  begin += kMacro.size();
+  return identity_.substr(begin, identity_.find('"', begin) - begin);
+}
+
 void HostCompiler::refuse(const HostSource& source, const std::string& log) const {
   std::string place = source.dump_path;
   if (place.empty() && !options_.dump_folder.empty()) {
@@ -284,7 +294,8 @@ std::string HostCompiler::compile_unit(const HostSource& source, const std::stri
 }
 
 std::shared_ptr<const HostModule> HostCompiler::build(const HostSource& source,
-                                                      const std::string& stem) const {
+                                                      const std::string& stem,
+                                                      std::string& reason) const {
   const auto load_bytes = [&](const std::string& bytes, std::string& why) -> void* {
     const std::string path = stem + ".so";
     if (!write_file(path, bytes))
@@ -300,14 +311,26 @@ std::shared_ptr<const HostModule> HostCompiler::build(const HostSource& source,
     for (const auto* list : {&command_, &flags_})
       for (const std::string& word : *list) settings += word + '\n';
     const CacheKey key = cache_key({"host", identity_, settings, source.text});
-    auto bytes = options_.cache->get_or_compile(key, [&] { return compile_unit(source, stem); });
+    auto bytes = options_.cache->get_or_compile(key, [&](const std::string& fault) {
+      std::string object = compile_unit(source, stem);
+      std::string command, flags;
+      for (const std::string& word : command_) command += word + ' ';
+      for (const std::string& word : flags_) flags += word + ' ';
+      const CompileSettings made_with = {{"compiler", command + version()},
+                                         {"options", flags},
+                                         {"processor", cache_key({identity_}).hex().substr(0, 8)}};
+      reason = compile_reason(*options_.cache, "host", source.text, made_with, fault);
+      return object;
+    });
     handle = load_bytes(*bytes, why);
     if (!handle) {  // an entry that this machine cannot load: make it anew
+      reason = "its cache entry cannot be loaded here";
       std::string fresh = compile_unit(source, stem);
       handle = load_bytes(fresh, why);
       if (handle) options_.cache->store(key, std::move(fresh));
     }
   } else {
+    reason = kCacheNotUsed;
     handle = load_bytes(compile_unit(source, stem), why);
   }
   if (!handle)
@@ -317,7 +340,7 @@ std::shared_ptr<const HostModule> HostCompiler::build(const HostSource& source,
 }
 
 std::vector<std::shared_ptr<const HostModule>> HostCompiler::compile(
-    std::span<const HostSource> sources) const {
+    std::span<const HostSource> sources, std::vector<std::string>* reasons) const {
   std::vector<size_t> unique;                // first source of each text
   std::vector<size_t> slot(sources.size());  // into `unique`
   std::unordered_map<std::string_view, size_t> seen;
@@ -328,13 +351,18 @@ std::vector<std::shared_ptr<const HostModule>> HostCompiler::compile(
   }
   TemporaryFolder folder;
   std::vector<std::shared_ptr<const HostModule>> built(unique.size());
+  std::vector<std::string> why(unique.size());
   ThreadPool::global().parallel_for(
       0, static_cast<int64_t>(unique.size()), [&](int64_t begin, int64_t end) {
         for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-          built[i] = build(sources[unique[i]], fmt::format("{}/{}", folder.path(), i));
+          built[i] = build(sources[unique[i]], fmt::format("{}/{}", folder.path(), i), why[i]);
       });
   std::vector<std::shared_ptr<const HostModule>> modules(sources.size());
   for (size_t i = 0; i < sources.size(); ++i) modules[i] = built[slot[i]];
+  if (reasons != nullptr) {
+    reasons->assign(sources.size(), "");
+    for (size_t i = 0; i < unique.size(); ++i) (*reasons)[unique[i]] = why[i];
+  }
   return modules;
 }
 

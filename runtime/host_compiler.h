@@ -57,7 +57,9 @@ class HostCompiler {
 
   // One module for each source, in order; equal texts share one. A unit that does not compile
   // throws DeviceError with the compiler's log and the place of the source.
-  std::vector<std::shared_ptr<const HostModule>> compile(std::span<const HostSource> sources) const;
+  // `reasons` receives for each source why it was compiled (compile_reason.h), "" where it was not.
+  std::vector<std::shared_ptr<const HostModule>> compile(
+      std::span<const HostSource> sources, std::vector<std::string>* reasons = nullptr) const;
 
   // The compiler's program and its leading arguments ("ccache", "g++").
   const std::vector<std::string>& command() const { return command_; }
@@ -67,7 +69,9 @@ class HostCompiler {
   const std::string& identity() const { return identity_; }
 
  private:
-  std::shared_ptr<const HostModule> build(const HostSource& source, const std::string& stem) const;
+  std::shared_ptr<const HostModule> build(const HostSource& source, const std::string& stem,
+                                          std::string& reason) const;
+  std::string version() const;
   std::string compile_unit(const HostSource& source, const std::string& stem) const;
   [[noreturn]] void refuse(const HostSource& source, const std::string& log) const;
 

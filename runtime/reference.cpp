@@ -1,6 +1,7 @@
 #include <sinter/ir/numeric.h>
 #include <sinter/ir/ops/contract.h>
 #include <sinter/ir/ops/embedding.h>
+#include <sinter/passes/detail/util.h>
 #include <sinter/runtime/gemm.h>
 #include <sinter/runtime/reference.h>
 
@@ -121,12 +122,12 @@ struct ReferenceProgram::Impl {
 };
 
 void ReferenceProgram::Impl::prepare() {
-  // Ops whose results nothing needs are left out; users come after their operands.
+  // Ops whose results nothing needs are left out, but for checks; users come after their operands.
   std::vector<const Op*> needed;
   ValueMap<bool> used;
   for (const GraphOutput& output : graph->outputs()) used[output.value] = true;
   for (const Op* op = graph->back(); op != nullptr; op = op->prev()) {
-    bool any = false;
+    bool any = detail::is_check(*op);
     for (size_t i = 0; i < op->num_results(); ++i) any = any || used.contains(op->result(i));
     if (!any) continue;
     needed.push_back(op);

@@ -69,9 +69,9 @@ std::string resources(const std::string& symbol, std::string source, int block, 
   if (shared > target.shared_memory)
     throw DeviceError(fmt::format("{} needs {} bytes of shared memory, {} has {}", symbol, shared,
                                   target.arch, target.shared_memory));
-  if (int64_t{info.registers} * block > 65536)
-    throw DeviceError(fmt::format("{} needs {} registers in each of {} threads, a block has 65536",
-                                  symbol, info.registers, block));
+  if (int64_t{info.registers} * block > target.registers)
+    throw DeviceError(fmt::format("{} needs {} registers in each of {} threads, a block has {}",
+                                  symbol, info.registers, block, target.registers));
   return fmt::format("{} {}: {} registers, {} bytes spilled, {} bytes shared, block {}\n",
                      target.arch, symbol, info.registers,
                      info.spill_store_bytes + info.spill_load_bytes, shared, block);

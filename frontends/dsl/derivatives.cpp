@@ -226,8 +226,7 @@ Value jacobian(const Function& f, Value x, JacobianMode mode, SourceLocation loc
   int64_t n = x.type().elements(), m = y.type().elements();
   Shape shape = joined(y.shape(), x.shape());
   if (n == 0 || m == 0) return full(graph, {y.dtype(), shape}, 0.0, loc);
-  if (mode == JacobianMode::Auto) mode = n <= m ? JacobianMode::Forward : JacobianMode::Reverse;
-  if (mode == JacobianMode::Reverse) {
+  if (chosen_mode(mode, y, x) == JacobianMode::Reverse) {
     Body body = trace_body(
         graph, "jacobian", {{"dy", y.type()}},
         [&](const Values& dy) { return pull_back(graph, {y}, dy, {at}, loc); }, loc);

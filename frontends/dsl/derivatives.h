@@ -15,6 +15,7 @@
 
 #include <sinter/frontends/dsl/function.h>
 #include <sinter/ir/ops.h>
+#include <sinter/passes/jacobian.h>
 
 #include <optional>
 
@@ -67,11 +68,6 @@ ValuesAndTangents jvp(const Function& f, const std::vector<Value>& arguments,
 
 // ---- Whole matrices
 
-enum class JacobianMode : uint8_t {
-  Auto,     // forward where x has no more elements than y
-  Forward,  // a pass for each element of x, all at once
-  Reverse,  // a pass for each element of y, all at once
-};
 // d y / d x for y = f(x): [y…, x…], the axes of y and then those of x.
 Value jacobian(const Function& f, Value x, JacobianMode mode = JacobianMode::Auto,
                SourceLocation loc = SourceLocation::here());

@@ -227,6 +227,7 @@ struct Cast {
       "truncates and saturates (NaN gives 0), to bool is x != 0.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Pointwise;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = CastAttrs;
 
   static Inferred infer(const InferContext& c) {

@@ -519,6 +519,7 @@ struct AttentionBackward {
       optional("step"), optional("offset"), optional("boundaries"), optional("slopes"),
       optional("dlse"), optional("y"),      optional("lse")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   using Attrs = AttentionAttrs;
 

@@ -43,6 +43,7 @@ struct Fusion {
   static constexpr std::string_view doc = "runs a graph of the module as one kernel";
   static constexpr std::array operands{variadic("operands")};
   static constexpr OpKind kind = OpKind::Opaque;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr NonDifferentiable vjp{"made by fuse, after differentiation"};
   using Attrs = NoAttrs;
 
@@ -65,6 +66,7 @@ struct Call {
       "the place of the call.";
   static constexpr std::array operands{variadic("operands")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;
   static constexpr auto batch = Batch::through_expand;
@@ -90,6 +92,7 @@ struct CustomVjp {
       "operands, results and cotangents.";
   static constexpr std::array operands{variadic("operands")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = CustomVjpAttrs;
 
   static Inferred infer(const InferContext& c) {

@@ -127,6 +127,7 @@ std::vector<Sample> channel_samples(size_t parameters, size_t cotangents,
 
 struct ChannelNorm {
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr auto jvp = Jvp::through_expand;
   static constexpr auto batch = Batch::through_expand;
   static Cost cost(const Op& op) { return norm_cost(op, 12); }
@@ -140,6 +141,7 @@ struct L2Normalize {
       "x over its 2-norm along an axis, or over eps where that is larger";
   static constexpr std::array operands{required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = L2Attrs;
   static constexpr auto jvp = Jvp::through_expand;
   static constexpr auto batch = Batch::shift_axes;

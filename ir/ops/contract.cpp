@@ -121,6 +121,7 @@ struct Matmul {
       "once.";
   static constexpr OperandSpec operands[] = {required("a"), required("b"), optional("c")};
   static constexpr OpKind kind = OpKind::Contract;
+  static constexpr Autocast autocast = Autocast::Narrow;
   using Attrs = MatmulAttrs;
 
   static Inferred infer(const InferContext& c) {

@@ -157,6 +157,7 @@ struct Outer {
   static constexpr std::string_view doc = "a [m] times b [n] (one float type): [m, n].";
   static constexpr OperandSpec operands[] = {required("a"), required("b")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = NoAttrs;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;

@@ -39,6 +39,7 @@ struct Im2col {
       "windows read; 0 where they read padding.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::View;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = Im2colAttrs;
 
   static Window window(const Op& op) {
@@ -145,6 +146,7 @@ struct Col2im {
       "of [N, C, extents…] that windows read them from, in f32 for bf16 and f16, rounded once.";
   static constexpr OperandSpec operands[] = {required("columns")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = Col2imAttrs;
 
   static List kernel_of(const Shape& columns, size_t d) {

@@ -70,6 +70,7 @@ struct DynamicSlice {
       "for each axis), moved to lie within x.";
   static constexpr OperandSpec operands[] = {required("x"), required("start")};
   static constexpr OpKind kind = OpKind::Gather;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = DynamicSliceAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -136,6 +137,7 @@ struct DynamicUpdateSlice {
       "index for each axis), moved to lie within x.";
   static constexpr OperandSpec operands[] = {required("x"), required("update"), required("start")};
   static constexpr OpKind kind = OpKind::Gather;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = NoAttrs;
 
   static Inferred infer(const InferContext& c) {

@@ -81,6 +81,7 @@ std::vector<Sample> pair_samples(const std::vector<AttrMap>& more = {}) {
 struct PairLoss {
   static constexpr std::array operands{required("x"), required("y")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = ReductionAttrs;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;
@@ -180,6 +181,7 @@ struct BinaryCrossEntropy {
   static constexpr std::array operands{required("z"), required("y"), optional("weight"),
                                        optional("pos_weight")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = ReductionAttrs;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;

@@ -39,6 +39,7 @@ struct Embedding {
       "an id outside 0..v-1 is an error when executed.";
   static constexpr OperandSpec operands[] = {required("table"), required("ids")};
   static constexpr OpKind kind = OpKind::Gather;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = NoAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -108,6 +109,7 @@ struct EmbeddingBackward {
       "(ids.shape + [c]) whose id is v, in f32 for bf16 and f16, rounded once.";
   static constexpr OperandSpec operands[] = {required("ids"), required("dy")};
   static constexpr OpKind kind = OpKind::Scatter;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = EmbeddingBackwardAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -207,6 +209,7 @@ struct CheckIndex {
       "executed.";
   static constexpr OperandSpec operands[] = {required("t")};
   static constexpr OpKind kind = OpKind::Pointwise;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = CheckIndexAttrs;
   static constexpr NonDifferentiable vjp{"integers have no derivative"};
 

@@ -123,6 +123,7 @@ struct Gather {
       "ids.shape, x.shape behind it; an id outside the axis is an error when executed.";
   static constexpr OperandSpec operands[] = {required("x"), required("ids")};
   static constexpr OpKind kind = OpKind::Gather;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = GatherAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -202,6 +203,7 @@ struct Gather {
 struct Scattering {
   static constexpr OperandSpec operands[] = {required("x"), required("ids"), required("updates")};
   static constexpr OpKind kind = OpKind::Scatter;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = GatherAttrs;
 
   static Inferred infer_with(const InferContext& c) {
@@ -406,6 +408,7 @@ struct TakeAlongAxis {
       "shapes agree but for that axis; an id outside it is an error when executed.";
   static constexpr OperandSpec operands[] = {required("x"), required("ids")};
   static constexpr OpKind kind = OpKind::Gather;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = TakeAlongAxisAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -472,6 +475,7 @@ struct TakeAlongAxisBackward {
       "whose id is that place, in rising order, in f32 for bf16 and f16, rounded once.";
   static constexpr OperandSpec operands[] = {required("ids"), required("dy")};
   static constexpr OpKind kind = OpKind::Scatter;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = TakeAlongAxisBackwardAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -561,6 +565,7 @@ struct MaskedFill {
       "`value` where mask (bool, of x's shape) holds, else x (any dtype).";
   static constexpr OperandSpec operands[] = {required("x"), required("mask")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = MaskedFillAttrs;
 
   static Inferred infer(const InferContext& c) {

@@ -176,6 +176,7 @@ struct CrossEntropyOp {
       "the softmax";
   static constexpr std::array operands{required("z"), required("t"), optional("weight")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = CrossEntropyAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -254,6 +255,7 @@ struct CrossEntropyBackward {
   static constexpr std::array operands{required("z"), required("t"), required("dloss"),
                                        optional("weight")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   using Attrs = CrossEntropyAttrs;
 
@@ -303,6 +305,7 @@ struct Nll {
       "loss and valid count";
   static constexpr std::array operands{required("logp"), required("t"), optional("weight")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;
   static constexpr auto batch = Batch::through_expand;

@@ -82,6 +82,7 @@ struct Softmax {
       "exp(x) over its sum along an axis; a row of -inf alone gives 0";
   static constexpr std::array operands{required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = AxisAttrs;
 
   static Inferred infer(const InferContext& c) { return infer_row(c); }
@@ -106,6 +107,7 @@ struct LogSoftmax {
   static constexpr std::string_view doc = "log of softmax along an axis, without forming it";
   static constexpr std::array operands{required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = AxisAttrs;
 
   static Inferred infer(const InferContext& c) { return infer_row(c); }
@@ -132,6 +134,7 @@ struct SoftmaxBackward {
       "y (dy - sum(dy y)) along an axis: the gradient of softmax from its result y";
   static constexpr std::array operands{required("y"), required("dy")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = AxisAttrs;
 
   static Inferred infer(const InferContext& c) { return infer_row(c); }
@@ -166,6 +169,7 @@ struct LogSoftmaxBackward {
       "dy - exp(y) sum(dy) along an axis: the gradient of log_softmax from its result y";
   static constexpr std::array operands{required("y"), required("dy")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   using Attrs = AxisAttrs;
 
@@ -254,6 +258,7 @@ struct LayerNorm {
       "(x - mean) / sqrt(variance + eps) * gamma + beta over the last axis";
   static constexpr std::array operands{required("x"), required("gamma"), required("beta")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = EpsAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -281,6 +286,7 @@ struct LayerNormBackward {
       "cotangents of x, gamma and beta; mean and variance are recomputed from x";
   static constexpr std::array operands{required("x"), required("gamma"), required("dy")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   using Attrs = EpsAttrs;
 
@@ -307,6 +313,7 @@ struct RmsNorm {
   static constexpr std::string_view doc = "x / sqrt(mean(x^2) + eps) * w over the last axis";
   static constexpr std::array operands{required("x"), required("w")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = EpsAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -334,6 +341,7 @@ struct RmsNormBackward {
       "cotangents of x and w; the mean square is recomputed from x";
   static constexpr std::array operands{required("x"), required("w"), required("dy")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   using Attrs = EpsAttrs;
 

@@ -62,6 +62,7 @@ std::string refuse_shares(std::initializer_list<std::pair<std::string_view, doub
 template <typename Derived>
 struct StepOp {
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;
   static constexpr auto batch = Batch::through_expand;

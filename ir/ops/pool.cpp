@@ -101,6 +101,7 @@ struct MaxPool {
       "ties share the gradient evenly.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = PoolAttrs;
 
   static Inferred infer(const InferContext& c) { return infer_pool<Attrs>(c); }
@@ -130,6 +131,7 @@ struct MaxPoolBackward {
       "y; in f32 for bf16 and f16, rounded once.";
   static constexpr OperandSpec operands[] = {required("x"), required("y"), required("dy")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = PoolAttrs;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;
@@ -208,6 +210,7 @@ struct AveragePool {
       "once; the zeros of the padding count as elements unless count_padding is false.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = AveragePoolAttrs;
   static constexpr NonDifferentiable vjp = kThroughExpansion;
   static constexpr auto jvp = Jvp::through_expand;

@@ -1,6 +1,7 @@
 #pragma once
 // Running sums and products along an axis.
 
+#include <sinter/ir/body.h>
 #include <sinter/ir/graph.h>
 
 namespace sinter {
@@ -22,5 +23,26 @@ Value cumsum(Value x, int64_t axis = -1, bool reverse = false, bool exclusive = 
 // The same with products. The gradient is right with any number of zeros: it divides by nothing.
 Value cumprod(Value x, int64_t axis = -1, bool reverse = false, bool exclusive = false,
               SourceLocation loc = SourceLocation::here());
+
+// The primitive that the two become: along the last axis, and in a fixed order (PrefixOrder), which
+// the pass `expand` chooses where `lanes` is 0.
+struct RunningAttrs {
+  std::string combine = "sum";
+  bool reverse = false, exclusive = false;
+  int64_t lanes = 0;
+  int64_t vector = 0;
+  static constexpr auto fields() {
+    return std::tuple{
+        field("combine", &RunningAttrs::combine, "sum or prod"),
+        field("reverse", &RunningAttrs::reverse, "from the end to the start"),
+        field("exclusive", &RunningAttrs::exclusive, "without the element itself"),
+        field("lanes", &RunningAttrs::lanes, "lanes of the order; 0 means 1"),
+        field("vector", &RunningAttrs::vector, "neighbours that a lane takes; 0 means 1")};
+  }
+  PrefixOrder order() const {
+    return {lanes > 0 ? lanes : 1, vector > 0 ? vector : 1, reverse, exclusive};
+  }
+};
+Value running(Value x, RunningAttrs attrs, SourceLocation loc = SourceLocation::here());
 
 }  // namespace sinter

@@ -81,6 +81,7 @@ struct RandomUniform {
   static constexpr OperandSpec operands[] = {required("seed"), required("step"),
                                              required("offset")};
   static constexpr OpKind kind = OpKind::Random;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = RandomAttrs;
   static Inferred infer(const InferContext& c) { return infer_float(c); }
   static Grads vjp(const VjpContext&) { return Grads(3); }
@@ -110,6 +111,7 @@ struct RandomNormal {
   static constexpr OperandSpec operands[] = {required("seed"), required("step"),
                                              required("offset")};
   static constexpr OpKind kind = OpKind::Random;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = RandomAttrs;
   static Inferred infer(const InferContext& c) { return infer_float(c); }
   static Grads vjp(const VjpContext&) { return Grads(3); }
@@ -142,6 +144,7 @@ struct RandomHalf {
   static constexpr OperandSpec operands[] = {required("seed"), required("step"),
                                              required("offset")};
   static constexpr OpKind kind = OpKind::Random;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = RandomAttrs;
   static constexpr NonDifferentiable vjp{"integers have no derivative"};
   static Inferred infer(const InferContext& c) {
@@ -190,6 +193,7 @@ struct RandomTruncatedNormal {
   static constexpr OperandSpec operands[] = {required("seed"), required("step"),
                                              required("offset")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = TruncatedNormalAttrs;
   static Inferred infer(const InferContext& c) {
     const Attrs& a = c.attrs<Attrs>();
@@ -236,6 +240,7 @@ struct RandomBernoulli {
   static constexpr OperandSpec operands[] = {required("p"), required("seed"), required("step"),
                                              required("offset")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = BernoulliAttrs;
   static constexpr NonDifferentiable vjp{"a draw is a bool"};
   static constexpr NonDifferentiable jvp = vjp;
@@ -277,6 +282,7 @@ struct RandomPermutation {
   static constexpr OperandSpec operands[] = {required("seed"), required("step"),
                                              required("offset")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = RandomAttrs;
   static constexpr NonDifferentiable vjp{"integers have no derivative"};
   static constexpr NonDifferentiable jvp = vjp;
@@ -328,6 +334,7 @@ struct Dropout {
   static constexpr OperandSpec operands[] = {required("x"), required("seed"), required("step"),
                                              required("offset")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = DropoutAttrs;
 
   static Inferred infer(const InferContext& c) {

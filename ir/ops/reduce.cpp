@@ -284,6 +284,7 @@ struct Sum {
       "wrap.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Reduce;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = ReduceAttrs;
   static Inferred infer(const InferContext& c) { return infer_reduce(c); }
   static Grads vjp(const VjpContext& c) {
@@ -309,6 +310,7 @@ struct Prod {
       "wrap. Its gradient is right with zeros.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Reduce;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = ReduceAttrs;
   static Inferred infer(const InferContext& c) { return infer_reduce(c); }
   static Grads vjp(const VjpContext& c) {
@@ -345,6 +347,7 @@ struct Extremum {
                  "the gradient evenly.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Reduce;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = ReduceAttrs;
   static Inferred infer(const InferContext& c) { return infer_reduce(c); }
   static Grads vjp(const VjpContext& c) { return extremum_vjp(c); }

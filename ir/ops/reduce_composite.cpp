@@ -27,6 +27,7 @@ struct FloatReduction {
   using Attrs = AxesAttrs;
   static constexpr std::array operands{required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
 
   static Inferred infer(const InferContext& c) {
     if (auto refused = require_float(c, 0)) return *refused;

@@ -20,6 +20,7 @@ struct Rope {
       "rotary embedding of rows [..., S, D]; position 0 is the identity in bits";
   static constexpr std::array operands{required("x"), required("offset")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = RopeAttrs;
 
   static Inferred infer(const InferContext& c) {

@@ -332,6 +332,7 @@ struct Scan {
       "and a row of each stacked result.";
   static constexpr std::array operands{variadic("operands")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = ScanAttrs;
 
   static Inferred infer(const InferContext& c) {

@@ -38,6 +38,7 @@ size_t axis_at(const Axis& axis, int64_t rank) {
 struct Rearranging {
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr auto jvp = Jvp::linear;
   static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
@@ -122,6 +123,7 @@ struct Stack {
       "The operands (one type, any dtype) side by side along the result's new axis `axis`.";
   static constexpr OperandSpec operands[] = {variadic("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = StackAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -251,6 +253,7 @@ void evaluate_map(EvaluateContext& c, Map map) {
 struct Permuting {
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::View;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr auto jvp = Jvp::linear;
   static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 0); }
@@ -534,6 +537,7 @@ struct OneHot {
       "outside that axis is an error when executed.";
   static constexpr OperandSpec operands[] = {required("ids")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = OneHotAttrs;
   static constexpr NonDifferentiable vjp{"integers have no derivative"};
 

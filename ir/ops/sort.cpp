@@ -3,6 +3,7 @@
 #include <sinter/ir/ops/detail/build.h>
 #include <sinter/ir/ops/detail/composite.h>
 #include <sinter/ir/ops/index.h>
+#include <sinter/ir/ops/reduce.h>
 #include <sinter/ir/ops/registry.h>
 #include <sinter/ir/ops/shape.h>
 #include <sinter/ir/ops/sort.h>
@@ -20,6 +21,8 @@ namespace {
 
 // Indices count to three times the padded extent; see `network`.
 constexpr int64_t kMostElements = int64_t{1} << 29;
+// The largest k of topk that is found one by one.
+constexpr int64_t kMostRounds = 32;
 
 // ---- The network
 
@@ -51,21 +54,66 @@ Number last_key(DType type, bool descending) {
   return is_float(type) ? Number(cell.f) : Number(cell.i);
 }
 
-// x [rows, n] sorted along its last axis, with the place of each element (bitonic sort; Batcher,
-// 1968). NaN and padding have the last key there is, and places moved up by one and two times the
-// padded extent, so that they come behind a real element with that key.
-Pairs network(Value x, bool descending) {
-  Graph& graph = x.graph();
-  const int64_t n = x.dim(1);
-  const auto padded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
-  const auto shift = static_cast<double>(padded);
-  const Number last = last_key(x.dtype(), descending);
-  Pairs pairs{x, iota(graph, {DType::I32, x.shape()}, 1)};
+int64_t padded_extent(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
+}
+
+// Each element of x [rows, n] with its place. NaN has the last key there is, and a place moved up
+// by the padded extent, so that it comes behind a real element with that key.
+Pairs keyed(Value x, bool descending) {
+  Pairs pairs{x, iota(x.graph(), {DType::I32, x.shape()}, 1)};
   if (is_float(x.dtype())) {
     Value nan = ne(x, x);
-    pairs.keys = where(nan, full_like(x, last), x);
-    pairs.places = where(nan, pairs.places + shift, pairs.places);
+    pairs.keys = where(nan, full_like(x, last_key(x.dtype(), descending)), x);
+    pairs.places =
+        where(nan, pairs.places + static_cast<double>(padded_extent(x.dim(1))), pairs.places);
   }
+  return pairs;
+}
+
+// The first k places of x [rows, n] in sorted order, one by one: of what comes behind the last one
+// taken the best key, and of its places the lowest.
+Value leading_places(Value x, int64_t k, bool descending) {
+  const Pairs all = keyed(x, descending);
+  const Number last = last_key(x.dtype(), descending);
+  List axis{1};
+  std::vector<Value> places;
+  Value taken_key, taken_place;
+  for (int64_t i = 0; i < k; ++i) {
+    Value key = all.keys, open;
+    if (i > 0) {
+      Value from = broadcast_to(taken_key, key.shape());
+      Value place = broadcast_to(taken_place, key.shape());
+      Value behind = descending ? lt(key, from) : gt(key, from);
+      open = logical_or(behind, logical_and(eq(key, from), gt(all.places, place)));
+      key = where(open, key, full_like(key, last));
+    }
+    taken_key = descending ? max(key, axis, true) : min(key, axis, true);
+    Value here = eq(key, broadcast_to(taken_key, key.shape()));
+    if (open) here = logical_and(here, open);
+    taken_place = min(where(here, all.places, static_cast<double>(INT32_MAX)), axis, true);
+    places.push_back(taken_place);
+  }
+  Value found = concat(places, 1);
+  if (!is_float(x.dtype())) return found;
+  const auto shift = static_cast<double>(padded_extent(x.dim(1)));
+  return where(ge(found, shift), found - shift, found);
+}
+
+// How many steps the network of `n` elements has.
+int64_t network_steps(int64_t n) {
+  int64_t width = std::bit_width(static_cast<uint64_t>(padded_extent(n))) - 1;
+  return width * (width + 1) / 2;
+}
+
+// x [rows, n] sorted along its last axis, with the place of each element (bitonic sort; Batcher,
+// 1968). Padding has the last key there is too, and places moved up twice as far as NaN.
+Pairs network(Value x, bool descending) {
+  Graph& graph = x.graph();
+  const int64_t n = x.dim(1), padded = padded_extent(n);
+  const auto shift = static_cast<double>(padded);
+  const Number last = last_key(x.dtype(), descending);
+  Pairs pairs = keyed(x, descending);
   if (padded > n) {
     List none{0, 0}, behind{0, padded - n};
     pairs.keys = pad(pairs.keys, none, behind, last);
@@ -110,6 +158,7 @@ Pairs sorted_along(Value x, int64_t axis, bool descending) {
 struct Sorting {
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr auto batch = Batch::shift_axes;
   static Cost cost(const Op& op) { return Cost::bytes_moved(op, 1); }
 };
@@ -222,7 +271,19 @@ struct TopK : Sorting {
   }
   static std::vector<Value> expand(const Op& op) {
     const Attrs& a = op.attrs<Attrs>();
-    Sorted all = sort(op.operand(0), a.axis.value, a.largest);
+    Value x = op.operand(0);
+    int64_t axis = *normalize_axis(a.axis.value, x.rank()), last = x.rank() - 1, n = x.dim(axis);
+    // A round reads x twice, a step of the network reads and writes two arrays.
+    if (a.k > 0 && a.k <= kMostRounds && a.k < 2 * network_steps(n) && x.type().elements() > 0) {
+      Value moved = axis == last ? x : transpose(x, axis, last);
+      Shape shape = moved.shape();
+      Value rows = reshape(moved, {num_elements(shape) / n, n});
+      shape.back() = a.k;
+      Value places = reshape(leading_places(rows, a.k, a.largest), shape);
+      if (axis != last) places = transpose(places, axis, last);
+      return {take_along_axis(x, places, axis), places};
+    }
+    Sorted all = sort(x, a.axis.value, a.largest);
     return {slice_axis(all.values, a.axis.value, 0, a.k),
             slice_axis(all.indices, a.axis.value, 0, a.k)};
   }

@@ -22,6 +22,7 @@ struct Full {
       "exactly and rounded where executed.";
   static constexpr std::array<OperandSpec, 0> operands{};
   static constexpr OpKind kind = OpKind::Source;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = FullAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -62,6 +63,7 @@ struct Iota {
       "1).";
   static constexpr std::array<OperandSpec, 0> operands{};
   static constexpr OpKind kind = OpKind::Source;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = IotaAttrs;
 
   static Inferred infer(const InferContext& c) {

@@ -64,6 +64,7 @@ struct ArgExtremum {
             "several axes: the first of equal ones, and of NaN before any number.";
   static constexpr std::array operands{required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = AxesAttrs;
   static constexpr NonDifferentiable vjp{"a place is an integer"};
   static constexpr NonDifferentiable jvp = vjp;
@@ -117,6 +118,7 @@ struct Spread {
   using Attrs = VarianceAttrs;
   static constexpr std::array operands{required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   static constexpr auto jvp = Jvp::through_expand;
   static constexpr auto batch = Batch::shift_reduced_axes;
 
@@ -196,6 +198,7 @@ struct Truth {
            : "Whether some element of x (bool) over `axes` is true; false for no elements.";
   static constexpr std::array operands{required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = AxesAttrs;
   static constexpr NonDifferentiable vjp{"bools have no derivative"};
   static constexpr NonDifferentiable jvp = vjp;

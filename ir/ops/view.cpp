@@ -42,6 +42,7 @@ struct Broadcast {
       "missing ones are repeated.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::View;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = BroadcastAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -120,6 +121,7 @@ struct Reshape {
       "x of any dtype in the annotated shape of as many elements, in row-major order.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::View;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = ReshapeAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -201,6 +203,7 @@ struct Permute {
       "x of any dtype with its axes in another order: axis i of the result is x's axis axes[i].";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::View;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = PermuteAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -266,6 +269,7 @@ struct Slice {
       "The elements of x (any dtype) at start, start + stride, … below limit of each axis.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::View;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = SliceAttrs;
 
   static Inferred infer(const InferContext& c) {
@@ -354,6 +358,7 @@ struct Pad {
       "interior[i] between neighbours; or with its nearest (edge) or mirrored (reflect) elements.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::View;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = PadAttrs;
 
   static bool is_constant(const Attrs& a) { return a.mode == "constant"; }
@@ -536,6 +541,7 @@ struct Concat {
       "The operands (one dtype, any) one after another along `axis`; other axes agree.";
   static constexpr OperandSpec operands[] = {variadic("x")};
   static constexpr OpKind kind = OpKind::View;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = ConcatAttrs;
 
   static size_t axis_of(const Op& op) {

@@ -22,12 +22,7 @@ class Parser {
     module_ = std::make_unique<Module>();
     if (is_word("module")) {
       next();
-      for (auto& [name, value] : attr_block()) {
-        auto* arch = std::get_if<std::string>(&value.value);
-        auto target = name == "target" && arch ? Target::named(*arch) : std::nullopt;
-        if (!target) fail(value.at, fmt::format("bad module attribute {}", name));
-        module_->target = *target;
-      }
+      module_->target = target(attr_block());
     }
     while (is_word("state")) {
       next();
@@ -49,6 +44,7 @@ class Parser {
     AttrValue value;
     Token at;
   };
+  using LocatedAttrs = std::vector<std::pair<std::string, LocatedValue>>;
   struct Pending {
     size_t begin;
     std::string name;
@@ -145,8 +141,32 @@ class Parser {
     fail(t, fmt::format("expected an attribute's value, got {}", shown(t)));
   }
 
+  // The named target with the values that are given.
+  Target target(const LocatedAttrs& attrs) {
+    Target out;
+    auto bad = [&](const std::pair<std::string, LocatedValue>& attr) {
+      fail(attr.second.at, fmt::format("bad module attribute {}", attr.first));
+    };
+    for (const auto& attr : attrs) {
+      if (attr.first != "target") continue;
+      auto* arch = std::get_if<std::string>(&attr.second.value);
+      auto named = arch != nullptr ? Target::named(*arch) : std::nullopt;
+      if (!named) bad(attr);
+      out = *named;
+    }
+    for (const auto& attr : attrs) {
+      if (attr.first == "target") continue;
+      int64_t* field = out.find(attr.first);
+      auto* number = std::get_if<int64_t>(&attr.second.value);
+      if (field == nullptr || number == nullptr) bad(attr);
+      *field = *number;
+      if (!out.usable()) bad(attr);
+    }
+    return out;
+  }
+
   // {a = 1, b = "x"}
-  std::vector<std::pair<std::string, LocatedValue>> attr_block() {
+  LocatedAttrs attr_block() {
     std::vector<std::pair<std::string, LocatedValue>> out;
     punct("{");
     while (!accept("}")) {

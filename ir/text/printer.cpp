@@ -137,9 +137,8 @@ std::string print(const Graph& graph, const PrintOptions& options) {
 
 std::string print(const Module& module, const PrintOptions& options) {
   std::string out;
-  bool plain =
-      module.target.arch == Target{}.arch && module.states.empty() && module.graphs().size() == 1;
-  if (!plain) out += fmt::format("module {{target = \"{}\"}}\n", module.target.arch);
+  bool plain = module.target == Target{} && module.states.empty() && module.graphs().size() == 1;
+  if (!plain) out += fmt::format("module {}\n", print(module.target));
   for (const State& s : module.states) out += fmt::format("state {}: {}\n", s.name, s.type.str());
   for (size_t i = 0; i < module.graphs().size(); ++i) {
     if (!plain || i) out += "\n";

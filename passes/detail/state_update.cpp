@@ -24,6 +24,10 @@ class Probe final : public BodyBuilder {
                   const std::function<BodyNode(const IndexExpr&)>& element) override {
     return element(IndexExpr::axis(axes_++, extent));
   }
+  BodyNode prefix(Fn, int64_t extent, const PrefixOrder&, const IndexExpr&,
+                  const std::function<BodyNode(const IndexExpr&)>& element) override {
+    return element(IndexExpr::axis(axes_++, extent));
+  }
   BodyNode random(RandomKind, uint32_t, std::span<const BodyNode>, const IndexExpr&) override {
     return {};
   }

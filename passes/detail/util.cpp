@@ -74,6 +74,12 @@ std::vector<Value> expand_in_place(Op& op, bool keep) {
   return values;
 }
 
+bool is_check(const Op& op) {
+  const auto& items = op.def().schema.items;
+  return std::any_of(items.begin(), items.end(),
+                     [](const AttrSchema::Item& item) { return item.name == "what"; });
+}
+
 std::string operand_name(const Op& op, size_t i) {
   const auto& specs = op.def().operands;
   bool named = i < specs.size() && specs[i].kind != OperandSpec::Variadic;

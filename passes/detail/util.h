@@ -25,6 +25,10 @@ std::vector<Value> expand_in_place(Op& op, bool keep = false);
 // The output of that name, else the input or other value; null when there is none.
 Value find_value(const Graph& graph, std::string_view name);
 
+// Whether the op reports values that are out of range, and so does something even where nothing
+// reads its result: it has an attribute `what`, by which messages call those values.
+bool is_check(const Op& op);
+
 // The name of an operand in the op's definition, or its number among variadic ones.
 std::string operand_name(const Op& op, size_t i);
 

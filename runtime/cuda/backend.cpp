@@ -355,9 +355,10 @@ class CudaBackend final : public Backend {
     }
     if (!context.dump_dir.empty()) write_dump(context.dump_dir + "/kernels/compile.log", log);
 
-    auto count = static_cast<int>(kernels.size());
+    std::vector<std::vector<std::string>> symbols(requests.size());  // by unit
     for (size_t i = 0; i < kernels.size(); ++i) {
       const LoopProgram& program = kernels[i];
+      symbols[i / kUnit].push_back(program.symbol);
       LoadedKernel loaded;
       loaded.kernel = code_.modules[i / kUnit].kernel(program.symbol);
       loaded.shape = {program.grid, program.block, 0};
@@ -366,7 +367,6 @@ class CudaBackend final : public Backend {
         loaded.kernel.allow_dynamic_shared(program.shared_bytes);
       }
       code_.kernels.push_back(std::move(loaded));
-      if (units[i / kUnit].from_cache) ++context.stats.cached;
     }
     for (const TemplateKernel& kernel : context.compiled.templates) {
       const size_t unit = unit_of_source.at(kernel.source);
@@ -376,10 +376,10 @@ class CudaBackend final : public Backend {
       if (kernel.shared_bytes > kStaticSharedBytes)
         loaded.kernel.allow_dynamic_shared(kernel.shared_bytes);
       code_.templates.push_back(std::move(loaded));
-      ++count;
-      if (units[unit].from_cache) ++context.stats.cached;
+      symbols[unit].push_back(kernel.symbol);
     }
-    context.stats.compiled = count - context.stats.cached;
+    for (size_t u = 0; u < units.size(); ++u)
+      context.note_unit(requests[u].name, std::move(symbols[u]), units[u].reason);
     choose_algorithms(context);
     code_.gate = code_.modules.back().kernel("sinter_gate");
     code_.copy_state = code_.modules.back().kernel("sinter_copy_state");

@@ -46,6 +46,10 @@ struct DeviceInfo {
   int major = 0;  // compute capability
   int minor = 0;
   int multiprocessors = 0;
+  int warp = 0;  // lanes
+  int threads_per_block = 0;
+  int threads_per_multiprocessor = 0;
+  int registers_per_multiprocessor = 0;
   int64_t memory = 0;            // bytes of global memory
   int64_t shared_per_block = 0;  // bytes a block may use after opting in
   int64_t shared_per_multiprocessor = 0;

@@ -2,6 +2,7 @@
 
 #include <sinter/runtime/cuda/nvrtc.h>
 
+#include <sinter/runtime/compile_reason.h>
 #include <sinter/runtime/cuda/detail/driver_api.h>
 #include <sinter/runtime/cuda/driver.h>
 #include <sinter/runtime/detail/shared_library.h>
@@ -287,7 +288,11 @@ std::vector<std::string> compile_options(const CompileRequest& request) {
 CompiledUnit compile(const CompileRequest& request, DiskCache* cache) {
   const std::vector<std::string> options = compile_options(request);
   const bool is_ptx = options[0].find("compute_") != std::string::npos;
-  if (cache == nullptr) return compile_now(request, options, is_ptx);
+  if (cache == nullptr) {
+    CompiledUnit unit = compile_now(request, options, is_ptx);
+    unit.reason = kCacheNotUsed;
+    return unit;
+  }
 
   std::string flags;
   for (const std::string& option : options) flags += option + '\n';
@@ -295,13 +300,19 @@ CompiledUnit compile(const CompileRequest& request, DiskCache* cache) {
   const char* appended = std::getenv("NVRTC_APPEND_FLAGS");
   const CacheKey key = cache_key({"nvrtc", std::to_string(nvrtc_version()), flags,
                                   appended != nullptr ? appended : "", request.source});
-  bool compiled = false;
-  const DiskCache::Value bytes = cache->get_or_compile(key, [&] {
-    compiled = true;
-    return pack(compile_now(request, options, is_ptx));
+  std::string reason;
+  const DiskCache::Value bytes = cache->get_or_compile(key, [&](const std::string& fault) {
+    std::string made = pack(compile_now(request, options, is_ptx));
+    const CompileSettings settings = {{"architecture", options[0].substr(options[0].find('=') + 1)},
+                                      {"compiler", "NVRTC " + version_text(nvrtc_version())},
+                                      {"options", flags.substr(flags.find('\n') + 1)},
+                                      {"NVRTC_APPEND_FLAGS", appended != nullptr ? appended : ""}};
+    reason = compile_reason(*cache, "nvrtc", request.source, settings, fault);
+    return made;
   });
   CompiledUnit unit = unpack(*bytes);
-  unit.from_cache = !compiled;
+  unit.from_cache = reason.empty();
+  unit.reason = std::move(reason);
   return unit;
 }
 

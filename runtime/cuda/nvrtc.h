@@ -74,6 +74,7 @@ struct CompiledUnit {
   std::string log;
   std::vector<KernelResources> kernels;  // as far as the log reports them; empty for PTX
   bool from_cache = false;
+  std::string reason;  // why it was compiled (compile_reason.h), or ""
 
   // The entry for `name`, or null.
   const KernelResources* find(std::string_view name) const;

@@ -43,6 +43,10 @@ struct BuildContext {
   std::string dump_dir;  // kernels are dumped below it when not empty
   CompileStats& stats;
   TuningRecord& tuning;  // filled by the backend
+
+  // Counts the kernels of a unit as compiled for this reason, or as found in the cache for "".
+  void note_unit(const std::string& unit, std::vector<std::string> symbols,
+                 std::string reason) const;
 };
 std::unique_ptr<Backend> make_interpreter_backend(const BuildContext& context);
 std::unique_ptr<Backend> make_cpu_backend(const BuildContext& context);

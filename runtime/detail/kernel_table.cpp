@@ -3,7 +3,6 @@
 namespace sinter::detail {
 
 const KernelTable::Entry& KernelTable::of(const Op& op, bool gated) {
-  gated = gated && module_.target.is_cuda();
   std::string key = op.callee() + (gated ? " gated" : "");
   auto found = by_callee_.find(key);
   if (found != by_callee_.end()) return found->second;

@@ -90,7 +90,7 @@ class ProgramBuilder {
   Place place_of(Value v) const {
     const PlannedValue* planned = plan_->find(v);
     SINTER_CHECK(planned != nullptr, "a value of @{} has no place in its plan", graph_.name());
-    int64_t inside = 0;
+    int64_t inside = 0;  // of the storage that it is a part of
     if (planned->where == PlannedValue::Alias) {
       inside = planned->offset;
       planned = &plan_->values[static_cast<size_t>(planned->index)];
@@ -138,10 +138,12 @@ class ProgramBuilder {
       return;
     }
     if (views_.is_free(op)) return;
-    // A reshape where layout was switched off.
-    SINTER_CHECK(op.is("reshape"), "{} is left outside of kernels: run the pass fuse before",
+    // What is a view where layout is on.
+    SINTER_CHECK(is_dense_view(op), "{} is left outside of kernels: run the pass fuse before",
                  op.name());
-    add_copy(place_of(op.operand(0)), place_of(op.result()), op.result().type().bytes());
+    Place from = place_of(op.operand(0));
+    from.offset += view_offset(op);
+    add_copy(from, place_of(op.result()), op.result().type().bytes());
   }
 
   void add_kernel(const Op& op) {

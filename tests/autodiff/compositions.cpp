@@ -56,8 +56,8 @@ TEST_CASE("the Hessian of x^2 y + sin x + y^3 at (2, 3), in every order of compo
   graph.add_output("gradient", g);
   graph.add_output("hessian", hessian(graph, f, p));
   // The Jacobian of the gradient, by either mode.
-  graph.add_output("forward", jacobian(graph, g, p, DerivativeMode::Forward));
-  graph.add_output("reverse", jacobian(graph, g, p, DerivativeMode::Reverse));
+  graph.add_output("forward", jacobian(graph, g, p, JacobianMode::Forward));
+  graph.add_output("reverse", jacobian(graph, g, p, JacobianMode::Reverse));
   // Reverse over forward: the gradient of the derivative along each axis.
   for (int64_t i = 0; i < 2; ++i) {
     Value v = cast(eq(iota(graph, {DType::I32, {2}}, 0), static_cast<double>(i)), DType::F64);
@@ -77,7 +77,7 @@ TEST_CASE("a Jacobian has the axes of the value before those of the input") {
   Value x = graph.add_input("x", {DType::F64, {2, 3}}), w = graph.add_input("w", {DType::F64, {3}});
   Value y = sum(x * w, {1});
   Value constant = full(graph, {DType::F64, {2}}, 1.0);
-  for (DerivativeMode mode : {DerivativeMode::Forward, DerivativeMode::Reverse}) {
+  for (JacobianMode mode : {JacobianMode::Forward, JacobianMode::Reverse}) {
     graph.add_output("", jacobian(graph, y, x, mode));
     graph.add_output("", jacobian(graph, y, w, mode));
     graph.add_output("", jacobian(graph, constant, w, mode));

@@ -50,6 +50,7 @@ struct Bump {
   static constexpr std::string_view doc = "x / (1 + x²) of a float x of any shape.";
   static constexpr std::array operands{required("x")};
   static constexpr OpKind kind = OpKind::Composite;
+  static constexpr Autocast autocast = Autocast::Wide;
   using Attrs = NoAttrs;
 
   static Inferred infer(const InferContext& c) {

@@ -132,8 +132,12 @@ TEST_CASE("CC-01: 100 steps, a new learning rate each, two lengths in turn: two 
     programs.push_back(std::make_unique<Program>(model, options));
     programs.back()->init(1);
   }
-  CHECK(programs[0]->executable().stats().compiled > 0);
-  CHECK(programs[1]->executable().stats().compiled > 0);
+  for (const auto& program : programs) {
+    const CompileStats& stats = program->executable().stats();
+    CHECK(stats.compiled > 0);
+    CHECK(!stats.reasons.empty());
+    for (const CompiledFor& unit : stats.reasons) CHECK(unit.reason == "new source");
+  }
   uint64_t before = DiskCache::of(folder.path).stats().compiles;
   for (int i = 0; i < 100; ++i) {
     int64_t length = i % 2 == 0 ? 64 : 128;

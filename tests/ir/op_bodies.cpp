@@ -89,6 +89,35 @@ class DirectBuilder : public BodyBuilder {
     }
     return add(type, totals[0]);
   }
+  // Straight from PrefixOrder's words: every place's value by itself.
+  BodyNode prefix(Fn combine, int64_t extent, const PrefixOrder& order, const IndexExpr& at,
+                  const std::function<BodyNode(const IndexExpr&)>& element) override {
+    int64_t place = order.reverse ? extent - 1 - value(at) : value(at);
+    DType type = get(element(at)).type;
+    const Cell identity = start(combine, type);
+    auto sum = [&](int64_t begin, int64_t end) {
+      Cell total = identity;
+      for (int64_t i = begin; i < std::min(end, extent); ++i)
+        total = fold(combine, type, total,
+                     get(element(IndexExpr(order.reverse ? extent - 1 - i : i))).cell);
+      return total;
+    };
+    int64_t run = order.vector, group = run * order.group(), tile = run * order.lanes;
+    auto group_sum = [&](int64_t begin) {
+      Cell total = identity;
+      for (int64_t i = begin; i < begin + group; i += run)
+        total = fold(combine, type, total, sum(i, i + run));
+      return total;
+    };
+    Cell before = identity;
+    for (int64_t t = 0; t <= place; t += tile)
+      for (int64_t g = t; g < t + tile && g + group <= place; g += group)
+        before = fold(combine, type, before, group_sum(g));
+    for (int64_t r = place - place % group; r + run <= place; r += run)
+      before = fold(combine, type, before, sum(r, r + run));
+    Cell own = sum(place - place % run, place + (order.exclusive ? 0 : 1));
+    return add(type, fold(combine, type, before, own));
+  }
   BodyNode random(RandomKind kind, uint32_t site, std::span<const BodyNode> args,
                   const IndexExpr& element) override {
     RandomStream s;
