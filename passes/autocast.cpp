@@ -52,19 +52,27 @@ class Analysis {
   struct Fact {
     int depth = 0;  // contractions on the longest way here
     bool is_parameter = false;
-    bool is_data = false;  // depends on what differs from batch to batch
+    bool is_data = false;     // depends on what differs from batch to batch
+    bool is_summary = false;  // a row's mean, say, is no activation: it stays f32 for its readers
+    bool is_stream =
+        false;  // a residual stream: what stands on either side of a contraction, added
     bool leaves = false;
   };
 
   Fact input(Value v) const {
     bool is_data = is_float(v.dtype()) && v.rank() > 0 && module_.find_state(v.name()) == nullptr;
-    return {0, true, is_data, false};
+    Fact fact;
+    fact.is_parameter = true;
+    fact.is_data = is_data;
+    return fact;
   }
 
   Fact fact_of(const Op& op) const {
     OpKind kind = op.def().kind;
     bool narrow = computes_narrow(op);
-    Fact fact{0, kind == OpKind::View, narrow || kind == OpKind::Gather, false};
+    Fact fact;
+    fact.is_parameter = kind == OpKind::View;
+    fact.is_data = narrow || kind == OpKind::Gather;
     for (Value v : op.operands()) {
       if (!v) continue;
       const Fact& f = facts_.at(v);
@@ -72,22 +80,53 @@ class Analysis {
       fact.is_parameter = fact.is_parameter && f.is_parameter;
       fact.is_data = fact.is_data || f.is_data;
     }
+    fact.is_summary = !narrow && summarises(op);
+    fact.is_stream = !fact.is_summary && joins_stream(op);
     if (narrow) ++fact.depth;
     return fact;
   }
 
+  // Whether the op sums up many elements in few, or works with such sums alone.
+  bool summarises(const Op& op) const {
+    OpKind kind = op.def().kind;
+    if (kind == OpKind::Reduce) return true;
+    bool moves = kind == OpKind::View || kind == OpKind::Gather, any = false, all = true;
+    for (Value x : op.operands()) {
+      if (!is_f32(x)) continue;
+      if (!moves && x.type().elements() > op.result().type().elements()) return true;
+      if (!facts_.at(x).is_data) continue;
+      any = true;
+      all = all && facts_.at(x).is_summary;
+    }
+    return any && all;
+  }
+
+  // Whether the op adds activations of which one lies deeper, or is a stream already.
+  bool joins_stream(const Op& op) const {
+    if (!op.is("add") && !op.is("add_n")) return false;
+    bool stream = false;
+    int first = facts_.at(op.operand(0)).depth;
+    for (Value x : op.operands()) {
+      const Fact& f = facts_.at(x);
+      // Masks come from no contraction; what is broadcast is a bias.
+      if (!is_f32(x) || !f.is_data || f.depth == 0) return false;
+      if (x.op() != nullptr && x.op()->is("broadcast")) return false;
+      stream = stream || f.is_stream || f.depth != first;
+    }
+    return stream;
+  }
+
   bool leaves(const Op& op, Value v) const {
     const Fact& own = facts_.at(v);
-    // A row's mean, say, is no activation: it stays f32 for whoever reads it.
-    bool summary = op.def().kind == OpKind::Reduce;
-    for (Value x : op.operands())
-      if (is_f32(x) && op.def().kind != OpKind::View && op.def().kind != OpKind::Gather)
-        summary = summary || x.type().elements() > v.type().elements();
+    bool view = op.def().kind == OpKind::View;
     for (const Use& use : v.uses()) {
       if (computes_narrow(*use.op)) return true;
       const Fact& user = facts_.at(use.op->result());
-      if (use.op->def().kind == OpKind::View ? user.leaves
-                                             : !summary && own.is_data && user.depth > own.depth)
+      // One term after another is one sum.
+      if (own.is_stream && !view && !user.is_stream) return true;
+      if (use.op->def().kind == OpKind::View
+              ? user.leaves
+              : !own.is_summary && own.is_data && user.depth > own.depth)
         return true;
     }
     return false;

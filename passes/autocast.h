@@ -11,7 +11,9 @@
 //                 of parameters come out f32
 //   in between    pointwise ops, norms, losses and reductions work in f32: their operands are
 //                 cast up where they enter, and what a contraction or a later such part reads is
-//                 cast down where it leaves: the residual stream is narrow
+//                 cast down where it leaves
+//   the stream    sums of activations of which one lies deeper (residual connections) are narrow
+//                 whatever reads them: added in f32, rounded once
 //   views         follow what they look at
 //   outputs       stay f32
 //

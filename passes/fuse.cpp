@@ -376,6 +376,33 @@ class Fuser {
     return count;
   }
 
+  // Whether the op's result is narrower than what would be stored in its place if each reader made
+  // it: the residual stream, a sum in f32, is stored as the bf16 that it is rounded to.
+  bool narrows(const Op& op) const {
+    const Op* reader = &op;
+    const int64_t width = size_of(op.result().dtype());
+    for (;;) {
+      const Op* from = large_operand(*reader);
+      // What is no kernel's result, or has other readers, is stored as it is.
+      if (from == nullptr || !is_kernel(*from)) return false;
+      if (size_of(from->result().dtype()) <= width || is_output(from->result())) return false;
+      std::vector<Op*> users;
+      readers(*from, users);
+      if (users.size() != 1) return false;
+      if (!is_cheap(*from) || large_operands(*from) > 1) return true;
+      reader = from;
+    }
+  }
+  // The op that makes an operand as large as the op's result, seen through what is copied.
+  const Op* large_operand(const Op& op) const {
+    for (Value v : op.operands()) {
+      while (v.op() && copied(*v.op()) && !v.op()->operands().empty()) v = v.op()->operand(0);
+      bool constant = v.op() && copied(*v.op());
+      if (!constant && v.type().elements() >= op.result().type().elements()) return v.op();
+    }
+    return nullptr;
+  }
+
   // ---- joining
 
   // The space of a kernel of these members, or why there can be none.
@@ -483,7 +510,8 @@ class Fuser {
         candidates.push_back(g);
     }
     bool repeated = is_cheap(op) || (is_one_call(op) && bridges_passes(op, candidates));
-    if (!off_ && !hard && candidates.size() > 1 && repeated && large_operands(op) <= 1) {
+    if (!off_ && !hard && candidates.size() > 1 && repeated && large_operands(op) <= 1 &&
+        !narrows(op)) {
       copied_.insert(&op);
       bool fits = std::all_of(candidates.begin(), candidates.end(),
                               [&](Group* g) { return kernel_space(g->ops).ok(); });
