@@ -198,13 +198,26 @@ struct Rows {
     return sum;
   }
 };
-double relative(const std::vector<double>& got, const std::vector<double>& want) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    difference += (got[i] - want[i]) * (got[i] - want[i]);
-    norm += want[i] * want[i];
+// A row as a sum of terms, and the sum of what they are at most: where terms cancel, as they do in
+// dq and dk of a single key, the sum alone is no measure of an error.
+struct Sum {
+  explicit Sum(int dim) : value(static_cast<size_t>(dim)), size(value.size()) {}
+  void add(int d, double term, double at_most) {
+    value[static_cast<size_t>(d)] += term;
+    size[static_cast<size_t>(d)] += std::fabs(at_most);
   }
-  return std::isfinite(difference) ? std::sqrt(difference / norm) : kInfinity;
+  std::vector<double> value, size;
+};
+// The error of a row, of its norm or of 2^-8 of its terms' norm, whichever is more.
+double relative(const std::vector<double>& got, const Sum& want) {
+  double difference = 0, norm = 0, terms = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    difference += (got[i] - want.value[i]) * (got[i] - want.value[i]);
+    norm += want.value[i] * want.value[i];
+    terms += want.size[i] * want.size[i];
+  }
+  if (!std::isfinite(difference)) return kInfinity;
+  return std::sqrt(difference) / std::max(std::sqrt(norm), std::ldexp(std::sqrt(terms), -8));
 }
 
 // The worst relative error of sampled rows of y.
@@ -226,7 +239,8 @@ double Problem::forward_error() const {
                   : trial == 1 ? s.length - 1
                                : static_cast<int>(random() % static_cast<unsigned>(s.length));
     const int keys = s.causal ? i + 1 : s.length;
-    std::vector<double> e(static_cast<size_t>(keys)), got, want(static_cast<size_t>(s.dim));
+    std::vector<double> e(static_cast<size_t>(keys)), got;
+    Sum want(s.dim);
     double top = -kInfinity, total = 0;
     for (int j = 0; j < keys; ++j) {
       e[static_cast<size_t>(j)] = params.scale * q.product(b, h, i, k, h / group, j);
@@ -234,9 +248,10 @@ double Problem::forward_error() const {
     }
     for (double& x : e) total += x = std::exp(x - top);
     for (int d = 0; d < s.dim; ++d) {
-      for (int j = 0; j < keys; ++j)
-        want[static_cast<size_t>(d)] +=
-            e[static_cast<size_t>(j)] / total * v.at(b, h / group, j, d);
+      for (int j = 0; j < keys; ++j) {
+        const double term = e[static_cast<size_t>(j)] / total * v.at(b, h / group, j, d);
+        want.add(d, term, term);
+      }
       got.push_back(y.at(b, h, i, d));
     }
     worst = std::max(worst, relative(got, want));
@@ -277,22 +292,25 @@ double Problem::backward_error() const {
     const int at = trial == 0   ? std::min(1, s.length - 1)
                    : trial == 1 ? s.length - 1
                                 : static_cast<int>(random() % static_cast<unsigned>(s.length));
-    const auto size = static_cast<size_t>(s.dim);
-    std::vector<double> want_q(size), want_k(size), want_v(size), got_q, got_k, got_v;
+    Sum want_q(s.dim), want_k(s.dim), want_v(s.dim);
+    std::vector<double> got_q, got_k, got_v;
     const double delta = dy.product(b, h, at, y, h, at);
     for (int j = 0; j < (s.causal ? at + 1 : s.length); ++j) {
-      const double ds =
-          params.scale * probability(b, h, at, j) * (dy.product(b, h, at, v, kv, j) - delta);
-      for (int d = 0; d < s.dim; ++d) want_q[static_cast<size_t>(d)] += ds * k.at(b, kv, j, d);
+      const double p = params.scale * probability(b, h, at, j);
+      const double dp = dy.product(b, h, at, v, kv, j);
+      for (int d = 0; d < s.dim; ++d)
+        want_q.add(d, p * (dp - delta) * k.at(b, kv, j, d),
+                   p * (std::fabs(dp) + std::fabs(delta)) * k.at(b, kv, j, d));
     }
     for (int head = kv * group; head < (kv + 1) * group; ++head)
       for (int i = s.causal ? at : 0; i < s.length; ++i) {
         const double p = probability(b, head, i, at);
-        const double ds = params.scale * p *
-                          (dy.product(b, head, i, v, kv, at) - dy.product(b, head, i, y, head, i));
+        const double dp = dy.product(b, head, i, v, kv, at);
+        const double of_row = dy.product(b, head, i, y, head, i);
         for (int d = 0; d < s.dim; ++d) {
-          want_k[static_cast<size_t>(d)] += ds * q.at(b, head, i, d);
-          want_v[static_cast<size_t>(d)] += p * dy.at(b, head, i, d);
+          const double scaled = params.scale * p * q.at(b, head, i, d);
+          want_k.add(d, scaled * (dp - of_row), scaled * (std::fabs(dp) + std::fabs(of_row)));
+          want_v.add(d, p * dy.at(b, head, i, d), p * dy.at(b, head, i, d));
         }
       }
     for (int d = 0; d < s.dim; ++d) {
@@ -366,9 +384,8 @@ class Bench {
 constexpr double kLimit = 2e-2;  // of one row, in bf16
 
 std::string describe(const FlashHopperTiles& t) {
-  return fmt::format("{}x{} stages {}{}{}{}", t.tile_m, t.tile_n, t.stages,
-                     t.ping_pong ? " in turn" : "", t.reuse_q ? " reuse q" : "",
-                     t.polynomial > 0 ? fmt::format(" poly {}", t.polynomial) : "");
+  return fmt::format("{}x{} stages {} q {}{}{}", t.tile_m, t.tile_n, t.stages, t.q_stages,
+                     t.ping_pong ? " in turn" : "", t.reuse_q ? " reuse q" : "");
 }
 
 void hopper_forward(Bench& bench, const Problem& problem, const FlashHopperTiles& tiles) {
@@ -443,8 +460,8 @@ void hopper_backward(Bench& bench, const Problem& problem, bool deterministic,
   const int64_t query_tiles =
       static_cast<int64_t>(p.batch) * p.heads * ((p.queries + tiles.tile_m - 1) / tiles.tile_m);
   const LaunchShape main_shape{
-      std::min<int64_t>(static_cast<int64_t>(p.batch) * p.kv_heads * parts, bench.blocks()),
-      tiles.threads(), static_cast<int64_t>(tiles.shared_bytes)};
+      flash_hopper_backward_blocks(p.batch * p.kv_heads, parts, bench.blocks()), tiles.threads(),
+      static_cast<int64_t>(tiles.shared_bytes)};
   const Launch launch = [&] {
     prepare.launch(bench.stream(), {query_tiles, 256, 0}, first);
     main.launch(bench.stream(), main_shape, second);
@@ -511,33 +528,24 @@ std::vector<FlashHopperTiles> forward_variants(const FlashInstance& instance, bo
       flash_hopper_forward_tiles(instance.head_dim, instance.value_dim, 2, false);
   std::vector<FlashHopperTiles> list{first};
   if (!sweep) return list;
-  const auto add = [&](int m, int n, int stages, bool in_turn, bool reuse) {
+  const auto add = [&](int m, int n, int stages, int q_stages, bool in_turn) {
     FlashHopperTiles t = first;
     t.tile_m = m;
     t.tile_n = n;
     t.stages = stages;
+    t.q_stages = q_stages;
     t.ping_pong = in_turn;
-    t.reuse_q = reuse;
     t.consumers = m / 64;
     t.feeder_registers = t.consumers == 3 ? 32 : 24;
     t.consumer_registers = t.consumers == 3 ? 160 : 240;
     t.shared_bytes = kHopperSharedBytes;
     list.push_back(t);
   };
-  add(first.tile_m, first.tile_n, first.stages, !first.ping_pong, first.reuse_q);
-  for (int polynomial : {8, 4, 3}) {
-    list.push_back(first);
-    list.back().polynomial = polynomial;
-  }
+  add(first.tile_m, first.tile_n, first.stages, first.q_stages, !first.ping_pong);
+  add(first.tile_m, first.tile_n, first.stages, 3 - first.q_stages, first.ping_pong);
   if (instance.head_dim <= 64) {
-    add(192, 128, 3, true, false);
-    add(192, 96, 2, true, false);
-    add(128, 128, 3, true, false);
-    add(128, 192, 2, true, false);
-  } else {
-    add(128, 160, 2, true, true);
-    add(128, 96, 2, true, false);
-    add(128, 128, 2, true, true);
+    add(192, 128, 3, 2, true);
+    add(128, 128, 3, 2, true);
   }
   return list;
 }
@@ -619,7 +627,7 @@ int run(const std::string& only, bool sweep, bool with_portable, int repeat, boo
     if (sweep) {
       hopper_backward(bench, problem, true, std::nullopt, false);
       const int key_tiles = (shape.length + 127) / 128;
-      for (int parts : {1, 2, 4, key_tiles})
+      for (int parts : {1, 2, 4, 8, 16, 32, 64, 128})
         if (parts <= key_tiles) {
           hopper_backward(bench, problem, true, parts);
           hopper_backward(bench, problem, false, parts);

@@ -6,13 +6,6 @@
 #include <fmt/format.h>
 
 namespace sinter {
-namespace {
-
-// What of K and V shall stay in L2 while the forward kernel walks over a section of heads.
-constexpr int kSectionBytes = 32 << 20;
-
-}  // namespace
-
 bool flash_hopper_takes(const FlashInstance& i) {
   return flash_hopper_takes(i.head_dim, i.value_dim, static_cast<int>(size_of(i.element))) &&
          !i.mask && !i.bias;
@@ -37,12 +30,10 @@ std::string flash_hopper_source(FlashHopperUnit unit, const FlashInstance& insta
     text += template_text(name);
   text += flash_preamble(instance, tiles);
   text += fmt::format(
-      "constexpr int kFeederRegisters = {}, kConsumerRegisters = {}, kSectionBytes = {}, "
-      "kPolynomial = "
-      "{};\n"
+      "constexpr int kFeederRegisters = {}, kConsumerRegisters = {}, kQStages = {};\n"
       "constexpr bool kReuseQ = {}, kPingPong = {}, kLag = {}, kDeterministic = {};\n",
-      t.feeder_registers, t.consumer_registers, kSectionBytes, t.polynomial, t.reuse_q, t.ping_pong,
-      t.lag, deterministic);
+      t.feeder_registers, t.consumer_registers, t.q_stages, t.reuse_q, t.ping_pong, t.lag,
+      deterministic);
   for (std::string_view name : {"flash_common.cuh", "flash_hopper_common.cuh"})
     text += template_text(name);
   if (!suffix.empty()) {

@@ -8,9 +8,8 @@
 // The backward unit has three entries, launched one after another:
 //   flash_hopper_prepare   grid batch * heads * ceil(queries / tile_m), 256 threads: FlashParams,
 //                          float* rows, float* sums, u32* turns
-//   flash_hopper_backward  grid min(blocks, batch * kv_heads * parts), threads(), shared_bytes:
-//   maps
-//                          of q, k, v, dy, dk, dv, FlashParams, rows, sums, turns, i32 parts
+//   flash_hopper_backward  grid flash_hopper_backward_blocks, threads(), shared_bytes: maps of
+//                          q, k, v, dy, dk, dv, FlashParams, rows, sums, turns, i32 parts
 //   flash_hopper_finish    grid and threads as prepare: FlashParams, sums
 // parts: flash_hopper_backward_parts of batch * kv_heads heads; all blocks must be resident when it
 // is more than 1. rows, sums and turns are work space that needs no clearing. All extents are at

@@ -205,7 +205,7 @@ std::vector<TemplateAction> hopper_backward(const TemplateCall& call) {
                      {values, space(scratch.rows), space(scratch.sums), space(scratch.turns)}});
   actions.emplace_back(TemplateLaunch{
       {"flash_hopper_backward", source, tiles.threads(), shared, false},
-      std::min(blocks, heads * parts),
+      flash_hopper_backward_blocks(static_cast<int>(heads), parts, static_cast<int>(blocks)),
       {map(Operand::Q, "q"), map(Operand::K, "k"), map(Operand::V, "v"), map(Operand::Dy, "dy"),
        map(Operand::Dk, "dk"), map(Operand::Dv, "dv"), values, space(scratch.rows),
        space(scratch.sums), space(scratch.turns), TemplateArgument::value(int32_t{parts})}});

@@ -11,12 +11,12 @@ struct FlashHopperTiles {
   int tile_m = 0;  // queries
   int tile_n = 0;  // keys
   int stages = 0;
+  int q_stages = 1;          // forward: tiles of queries that are there at a time
   int consumers = 0;         // warpgroups that multiply; one more feeds them
   int feeder_registers = 0;  // of a thread, after setmaxnreg
   int consumer_registers = 0;
   bool reuse_q = false;    // forward: O leaves through Q's shared memory
   bool ping_pong = false;  // forward: the consumers issue in turn
-  int polynomial = 0;      // forward: every so many exponentials one is a polynomial; 0: none
   bool lag = false;        // backward: dQ of a step is made in the next one
   size_t shared_bytes = 0;
 
@@ -62,11 +62,16 @@ constexpr FlashHopperTiles flash_hopper_forward_tiles(int head_dim, int value_di
   t.consumer_registers = t.consumers == 3 ? 160 : 240;
   const auto m = static_cast<size_t>(t.tile_m), n = static_cast<size_t>(t.tile_n);
   const auto stages = static_cast<size_t>(t.stages);
-  const size_t elements =
-      m * width + stages * n * (width + value_width) + (t.reuse_q ? 0 : m * value_width);
-  // A kilobyte to begin at a multiple of it, the barriers and two items.
-  t.shared_bytes = 2 * elements + 1024 + 8 * (2 + 4 * stages) + 64;
-  return t.shared_bytes <= kHopperSharedBytes ? t : FlashHopperTiles{};
+  // Two tiles of queries where they fit: the next item's is there when this one's ends.
+  for (t.q_stages = t.reuse_q ? 1 : 2; t.q_stages > 0; --t.q_stages) {
+    const auto q_stages = static_cast<size_t>(t.q_stages);
+    const size_t elements = q_stages * m * width + stages * n * (width + value_width) +
+                            (t.reuse_q ? 0 : m * value_width);
+    // A kilobyte to begin at a multiple of it, the barriers and the items.
+    t.shared_bytes = 2 * elements + 1024 + 8 * (2 * q_stages + 4 * stages) + 64 * q_stages;
+    if (t.shared_bytes <= kHopperSharedBytes) return t;
+  }
+  return {};
 }
 
 // Both sizes up to 128.
@@ -89,15 +94,39 @@ constexpr FlashHopperTiles flash_hopper_backward_tiles(int head_dim, int value_d
                    + 2 * (8 * m + 16) + 8 * 16 + 64 + 1024;
   return t;
 }
-// Into how many parts the backward kernel best divides the key tiles of each of `heads` (batch
-// times key heads) heads on `blocks` blocks, when they take turns: blocks * rounds of parts are
-// compared by the query tiles that the longest of them walks over. A pure function of the shapes.
+// The blocks of the backward kernel's grid: the parts of a head run at the same time, so that none
+// waits for one that has not begun.
+constexpr int flash_hopper_backward_blocks(int heads, int parts, int blocks) {
+  const int at_once = blocks / parts < heads ? blocks / parts : heads;
+  return (at_once > 1 ? at_once : 1) * parts;
+}
+
+// Into how many parts (at most `blocks`) the backward kernel divides the key tiles of each of
+// `heads` (batch times key heads) heads on `blocks` blocks: the power of two with the least cost,
+// and of two that differ by less than 3 % the smaller. A pure function of the shapes. The cost is
+// the product of
+//   rounds         of heads: blocks / parts heads run at a time;
+//   longest part   in key tiles times query tiles: each tile is as long, or as its place under a
+//                  diagonal lets it be. There, the tiles of every other of a part's turns all begin
+//                  at the same query tiles and sum dQ there one behind another, which costs each
+//                  part but the first about 0.6 tiles;
+//   memory         each key tile of a part streams its head's Q, dY and sums: heads * key tiles *
+//                  queries * (12 * width) bytes in all. Parts of a head walk in step, and all but
+//                  the first find them in L2. On an H200 a tile alone takes from memory for half
+//                  as long as it computes, beyond what overlaps: 1 + 0.5 / parts.
+// Measured (TFLOP/s, in order, by parts; 16k tokens, hidden 2048):
+//   size  length  causal 1    2    4    8   all   full 1    2    4    8   all
+//     64    1024       282  283  266  218  218      337  421  415  401   401
+//     64    4096       329  432  446             273      350  460  528              529
+//     64   16384       143  281  503             289      149  298  504              540
+//    128    1024       275  329  333  279  279      332  418  460  454   454
+//    128    4096       265  447  493             299      295  464  551              561
+//    128   16384                      511                                520
 constexpr int flash_hopper_backward_parts(int heads, int key_tiles, int blocks, bool causal) {
   if (heads <= 0 || key_tiles <= 0 || blocks <= 0) return 1;
   int best = 1;
   double least = 0;
-  for (int parts = 1; parts <= key_tiles && parts <= blocks; ++parts) {
-    // The longest part of a head, in key tiles of full length; a diagonal halves them.
+  for (int parts = 1; parts <= key_tiles && parts <= blocks; parts *= 2) {
     double longest = 0;
     for (int part = 0; part < parts; ++part) {
       double work = 0;
@@ -107,8 +136,9 @@ constexpr int flash_hopper_backward_parts(int heads, int key_tiles, int blocks, 
       }
       longest = work > longest ? work : longest;
     }
-    const int waves = (heads * parts + blocks - 1) / blocks;
-    const double cost = waves * longest;
+    if (causal) longest += 0.6 * (parts - 1) * ((key_tiles + parts - 1) / parts / 2);
+    const int at_once = blocks / parts;
+    const double cost = ((heads + at_once - 1) / at_once) * longest * (1 + 0.5 / parts);
     if (parts == 1 || cost < 0.97 * least) {
       best = parts;
       least = cost;

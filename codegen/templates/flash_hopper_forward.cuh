@@ -6,17 +6,19 @@
 // diagonal and at the end of the keys come first. Shapes by head size:
 // passes/flash_hopper_tiles.h.
 //
-// Items. Heads are taken in sections whose K and V fit in L2; within a section the longest items
-// come first, and every other round of blocks is dealt backwards: causal work comes out even
-// without a counter, and the order is always the same.
+// Items. Blocks are dealt pairs of items, of each head the first and the last, the second and the
+// last but one: under a diagonal all pairs are as long, and the blocks that share a head's K and V
+// in L2 run at the same time. What would be the last one or two rounds of pairs is dealt one by
+// one, the longest first, so that the blocks end together too. Every other round is dealt
+// backwards. No counter, and the order is always the same.
 //
 // Shared memory, from a multiple of 1024:
-//   Q   [kTileM][kWidth]        one tile, freed after the last S of an item
+//   Q   [kTileM][kWidth]        x kQStages; one is freed after the last S of its item
 //   K   [kTileN][kWidth]        x kStages
 //   V   [kTileN][kValueWidth]   x kStages
 //   O   [kTileM][kValueWidth]   in 64-row boxes, or in Q's place (kReuseQ)
-//   mbarriers: Q full, empty; K and V full, empty for each stage
-//   items [2]                 what Q's tile is of, and of the one before
+//   mbarriers: full and empty of each stage of Q, K and V
+//   items [2 kQStages]        what Q's tiles are of, and of those before
 //
 // Pipeline. The feeder asks for K(n-1) before V(n): the order in which they are read. A warpgroup
 // issues S(n-1) = Q K^T and O += P(n) V together, waits for S alone, and makes P(n-1) while P(n) V
@@ -30,8 +32,7 @@
 // Registers of a consumer thread, d128: S 64 + O 64 + P 32 of 240; d64: 64 + 32 + 32 of 160.
 // Instructions for one score, outside of wgmma: 1 FFMA, 1 MUFU, 1 FMNMX, 1 FADD, 1/2 F2FP; masks
 // only where a tile is not wholly visible. A tile of 192 x 128 at d64 is 1536 clocks of products,
-// 1536 of MUFU and about 1050 of issue: with kPolynomial n, every n-th exponential becomes 8
-// instructions on other units. At d128 (128 x 128) it is 2048 of products and 1024 of MUFU.
+// 1536 of MUFU and about 1050 of issue; at d128 (128 x 128) 2048 of products and 1024 of MUFU.
 
 struct HopperForward {
   using Q = HopperTile<kTileM, kWidth>;
@@ -41,25 +42,27 @@ struct HopperForward {
 
   static constexpr int kConsumers = kTileM / 64;
   static constexpr uint32_t kQ = 0;
-  static constexpr uint32_t kK = kQ + Q::kBytes;
+  static constexpr uint32_t kK = kQ + kQStages * Q::kBytes;
   static constexpr uint32_t kV = kK + kStages * K::kBytes;
   static constexpr uint32_t kO = kReuseQ ? kQ : kV + kStages * V::kBytes;
   static constexpr uint32_t kBarriers =
       kV + kStages * V::kBytes + (kReuseQ ? 0u : kConsumers * O::kBytes);
-  static_assert(!kReuseQ || kValueWidth == kWidth, "O fits in Q's place");
+  static_assert(!kReuseQ || (kValueWidth == kWidth && kQStages == 1), "O fits in Q's place");
   static constexpr uint32_t kOBoxBytes = kReuseQ ? Q::kBoxBytes : O::kBoxBytes;
   // Offsets of the barriers from kBarriers, in words of 8 bytes.
   enum : uint32_t {
     kQFull,
-    kQEmpty,
-    kKFull,
+    kQEmpty = kQFull + kQStages,
+    kKFull = kQEmpty + kQStages,
     kKEmpty = kKFull + kStages,
     kVFull = kKEmpty + kStages,
     kVEmpty = kVFull + kStages,
     kBarrierCount = kVEmpty + kStages
   };
   static constexpr uint32_t kItems = kBarriers + 8 * kBarrierCount;
-  static constexpr uint32_t kUsedBytes = kItems + 2 * 32;
+  // Twice as many as tiles of Q: an item is read again when its tile has been given back.
+  static constexpr int kPlaces = 2 * kQStages;
+  static constexpr uint32_t kUsedBytes = kItems + kPlaces * 32;
   static_assert(kBarrierCount % 2 == 0, "items begin at a multiple of 16");
   static_assert(kUsedBytes + 1024 <= kSharedBytes, "with room to begin at a multiple of 1024");
   static_assert(kWarps == 4 * (kConsumers + 1), "the feeder's warpgroup counts");
@@ -72,24 +75,11 @@ struct HopperItem {
   int tile_begin, tile_end;  // key tiles that some row of the item sees
 };
 
-SN_FN HopperItem hopper_item(const FlashParams& p, int index) {
-  int zero = 0;  // unknown to the compiler, which so keeps none of this for the next item
-  hopper::forget(zero);
-  const int row_tiles = (p.queries + zero + kTileM - 1) / kTileM;
-  const int heads = (p.batch + zero) * p.heads;
-  const int key_bytes =
-      (p.keys + zero) * 2 * (kWidth + kValueWidth);  // of one head; 2^31 is never met
-  const int section_size =
-      min(max(1, kSectionBytes / max(key_bytes, 1)) * ((p.heads + zero) / p.kv_heads), heads);
-  const int section = index / (section_size * row_tiles);
-  const int within = index - section * section_size * row_tiles;
-  const int section_heads = min(section_size, heads - section * section_size);
-  const int late = within / section_heads;
-  const int head = section * section_size + within - late * section_heads;
+SN_FN HopperItem hopper_item(const FlashParams& p, int head, int row_tile) {
   HopperItem item;
   item.batch = head / p.heads;
   item.head = head - item.batch * p.heads;
-  item.row = (row_tiles - 1 - late) * kTileM;
+  item.row = row_tile * kTileM;
   item.length = flash_length(p, item.batch);
   const Interval seen =
       hopper_rows_see(p, item.batch, item.length, item.row, min(item.row + kTileM, p.queries) - 1);
@@ -97,19 +87,41 @@ SN_FN HopperItem hopper_item(const FlashParams& p, int index) {
   item.tile_end = seen.end > seen.begin ? (seen.end + kTileN - 1) / kTileN : item.tile_begin;
   return item;
 }
-// The item of this block in round `round`: -1 when it has had all of its own.
-SN_FN int hopper_item_index(const FlashParams& p, int round) {
-  int zero = 0;
-  hopper::forget(zero);
-  const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x) + zero;
-  const int total = (p.batch + zero) * p.heads * ((p.queries + zero + kTileM - 1) / kTileM);
-  const int index = round * blocks + ((round & 1) != 0 ? blocks - 1 - block : block);
-  return index < total ? index : -1;
-}
+
+// The items that are dealt to this block, one after another.
+struct HopperDeal {
+  int round = 0;
+  bool second = false;  // of a pair, the short item comes next
+  // The head, counted through all batches, and which of its row tiles; false behind the last.
+  SN_FN_MEMBER bool next(const FlashParams& p, int& head, int& row_tile) {
+    int zero = 0;  // unknown to the compiler, which so keeps none of this for the next item
+    hopper::forget(zero);
+    const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x) + zero;
+    const int heads = (p.batch + zero) * p.heads;
+    const int tiles = (p.queries + zero + kTileM - 1) / kTileM, pairs = (tiles + 1) / 2;
+    const int paired_heads = max(heads * pairs / blocks - 1, 0) * blocks / pairs;
+    int index = round * blocks + ((round & 1) != 0 ? blocks - 1 - block : block);
+    if (index < paired_heads * pairs) {
+      head = index / pairs;
+      index -= head * pairs;
+      row_tile = second ? index : tiles - 1 - index;
+      second = !second && 2 * index + 1 != tiles;  // the middle one is alone
+      round += second ? 0 : 1;
+      return true;
+    }
+    ++round;
+    index -= paired_heads * pairs;
+    const int others = heads - paired_heads, late = index / others;
+    head = paired_heads + index - late * others;
+    row_tile = tiles - 1 - late;
+    return row_tile >= 0;
+  }
+};
 
 // The feeder works items out and leaves them in shared memory, where they come and go with Q.
 SN_FN uint32_t hopper_item_place(uint32_t shared, int round) {
-  return shared + HopperForward::kItems + static_cast<uint32_t>(round & 1) * 32;
+  return shared + HopperForward::kItems +
+         static_cast<uint32_t>(round & (HopperForward::kPlaces - 1)) * 32;
 }
 SN_FN void hopper_tell_item(uint32_t place, const HopperItem& item) {
   hopper::store_int4(place, make_int4(item.head, item.batch, item.row, item.length));
@@ -133,19 +145,23 @@ SN_FN void hopper_forward_feed(const hopper::TensorMap& q_map, const hopper::Ten
                                uint32_t shared) {
   using F = HopperForward;
   const auto barrier = [&](uint32_t i) { return shared + F::kBarriers + 8 * i; };
-  uint32_t keys_fed = 0, values_fed = 0, q_parity = 0;
+  uint32_t keys_fed = 0, values_fed = 0;
   hopper::prefetch_map(q_map);
   hopper::prefetch_map(k_map);
   hopper::prefetch_map(v_map);
-  for (int round = 0;; ++round) {
-    const int index = hopper_item_index(p, round);
-    if (index < 0) {
-      hopper::barrier_wait(barrier(F::kQEmpty), q_parity ^ 1u);
-      hopper::store_int4(hopper_item_place(shared, round), make_int4(-1, 0, 0, 0));
-      hopper::barrier_arrive(barrier(F::kQFull));
+  HopperDeal deal;
+  for (uint32_t items = 0;; ++items) {
+    const uint32_t q_stage = hopper_stage<kQStages>(items);
+    const uint32_t q_parity = hopper_parity<kQStages>(items) ^ 1u;
+    const uint32_t place = hopper_item_place(shared, static_cast<int>(items));
+    int head = 0, row_tile = 0;
+    if (!deal.next(p, head, row_tile)) {
+      hopper::barrier_wait(barrier(F::kQEmpty + q_stage), q_parity);
+      hopper::store_int4(place, make_int4(-1, 0, 0, 0));
+      hopper::barrier_arrive(barrier(F::kQFull + q_stage));
       break;
     }
-    const HopperItem item = hopper_item(p, index);
+    const HopperItem item = hopper_item(p, head, row_tile);
     const int kv_head = item.head / (p.heads / p.kv_heads);
     const auto load_k = [&](int tile) {
       const uint32_t stage = hopper_stage<kStages>(keys_fed);
@@ -156,11 +172,11 @@ SN_FN void hopper_forward_feed(const hopper::TensorMap& q_map, const hopper::Ten
                  item.batch);
     };
     if (item.tile_end > item.tile_begin) load_k(item.tile_end - 1);
-    hopper::barrier_wait(barrier(F::kQEmpty), q_parity ^ 1u);
-    hopper_tell_item(hopper_item_place(shared, round), item);
-    hopper::barrier_arrive_expect(barrier(F::kQFull), F::Q::kBytes);
-    F::Q::load(shared + F::kQ, q_map, barrier(F::kQFull), item.row, item.head, item.batch);
-    q_parity ^= 1u;
+    hopper::barrier_wait(barrier(F::kQEmpty + q_stage), q_parity);
+    hopper_tell_item(place, item);
+    hopper::barrier_arrive_expect(barrier(F::kQFull + q_stage), F::Q::kBytes);
+    F::Q::load(shared + F::kQ + q_stage * F::Q::kBytes, q_map, barrier(F::kQFull + q_stage),
+               item.row, item.head, item.batch);
     for (int tile = item.tile_end - 1; tile >= item.tile_begin; --tile) {
       if (tile > item.tile_begin) load_k(tile - 1);
       const uint32_t stage = hopper_stage<kStages>(values_fed);
@@ -205,30 +221,22 @@ SN_FN void hopper_scores(float (&s)[kTileN / 2], const FlashParams& p, const Hop
 }
 SN_FN void hopper_mask(float (&s)[kTileN / 2], const FlashParams& p, const HopperItem& item,
                        int row, int first_key) {
-  uint32_t begins[2], widths[2];
+  constexpr bool kFromZero = !kWindow && !kDocuments;  // the keys that a row sees begin at 0
+  int begins[2], widths[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const Interval keys = flash_keys(p, item.batch, item.length, min(row + 8 * r, p.queries - 1));
-    begins[r] = static_cast<uint32_t>(keys.begin - first_key);
-    widths[r] = static_cast<uint32_t>(max(keys.end - keys.begin, 0));
+    begins[r] = kFromZero ? 0 : keys.begin - first_key;
+    widths[r] = kFromZero ? keys.end - first_key : max(keys.end - keys.begin, 0);
   }
 #pragma unroll
   for (int i = 0; i < kTileN / 2; ++i) {
-    const uint32_t key = static_cast<uint32_t>(i / 4 * 8 + i % 2);
-    if (key - begins[i / 2 % 2] >= widths[i / 2 % 2]) s[i] = -flash_inf();
+    const int key = i / 4 * 8 + i % 2, r = i / 2 % 2;
+    const bool seen = kFromZero ? key < widths[r]
+                                : static_cast<uint32_t>(key) - static_cast<uint32_t>(begins[r]) <
+                                      static_cast<uint32_t>(widths[r]);
+    if (!seen) s[i] = -flash_inf();
   }
-}
-
-// 2^x for x up to 127 without the one unit that has exponentials: a cubic for the fraction, within
-// 1.1e-4 (a 16-bit float has 4e-3 or 5e-4) and exact at whole numbers; 0 below -127.
-SN_FN float hopper_exp2(float x) {
-  const float clamped = max(x, -127.0f);
-  const float shifted = clamped + 12582912.0f;  // 1.5 * 2^23: the whole part in the low bits
-  const float f = clamped - (shifted - 12582912.0f);
-  float y = __fmaf_rn(f, 0.05500893294811249f, 0.2422109693288803f);
-  y = __fmaf_rn(f, y, 0.6932829022407532f);
-  y = __fmaf_rn(f, y, 1.0f);
-  return __uint_as_float(__float_as_uint(y) + (__float_as_uint(shifted) << 23));
 }
 
 // Scores to probabilities (relative to rows.used). True where O must be multiplied by `factor`
@@ -266,10 +274,7 @@ SN_FN bool hopper_softmax(float (&s)[kTileN / 2], HopperRows& rows, float c, flo
   }
 #pragma unroll
   for (int i = 0; i < kTileN / 2; ++i) {
-    constexpr int kEvery = kPolynomial > 0 ? kPolynomial : 1;
-    const float exponent = __fmaf_rn(s[i], c, -shift[i / 2 % 2]);
-    s[i] =
-        kPolynomial > 0 && i % kEvery == kEvery - 1 ? hopper_exp2(exponent) : fast_exp2(exponent);
+    s[i] = fast_exp2(__fmaf_rn(s[i], c, -shift[i / 2 % 2]));
     rows.sum[i / 2 % 2] += s[i];
   }
   return rescale;
@@ -334,14 +339,16 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
   };
   if (group == F::kConsumers - 1) pass_turn();
 
-  const uint64_t q = F::Q::k_major(shared + F::kQ, 64 * group);
   const float c = kHopperScaled ? 1.0f : static_cast<float>(p.scale * 1.4426950408889634);
   uint32_t count = 0;  // key tiles that went by
   float s[kTileN / 2], o[kValueWidth / 2], factor[2];
   uint32_t probabilities[kTileN / 4];
 
   for (int round = 0;; ++round) {
-    hopper::barrier_wait(barrier(F::kQFull), static_cast<uint32_t>(round & 1));
+    const uint32_t q_stage = hopper_stage<kQStages>(static_cast<uint32_t>(round));
+    hopper::barrier_wait(barrier(F::kQFull + q_stage),
+                         hopper_parity<kQStages>(static_cast<uint32_t>(round)));
+    const uint64_t q = F::Q::k_major(shared + F::kQ + q_stage * F::Q::kBytes, 64 * group);
     const HopperItem item = hopper_read_item(hopper_item_place(shared, round));
     if (item.head < 0) break;
     const int first = item.row + 64 * group;  // this warpgroup's rows
@@ -459,7 +466,7 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
     }
     if constexpr (!kReuseQ) {
       if (end <= begin) hopper::named_sync(own_barrier, 128);
-      release(F::kQEmpty);
+      release(F::kQEmpty + q_stage);
     }
     if (end > begin) {
       hopper_issue_product(o, probabilities, await_v(tile + 1));
@@ -534,8 +541,10 @@ SN_KERNEL void __launch_bounds__(kThreads, 1)
   const uint32_t shared = (shared_address(dynamic) + 1023u) & ~1023u;
   const auto barrier = [&](uint32_t i) { return shared + F::kBarriers + 8 * i; };
   if (threadIdx.x == 0) {
-    hopper::barrier_init(barrier(F::kQFull), 1);
-    hopper::barrier_init(barrier(F::kQEmpty), F::kConsumers);
+    for (uint32_t stage = 0; stage < kQStages; ++stage) {
+      hopper::barrier_init(barrier(F::kQFull + stage), 1);
+      hopper::barrier_init(barrier(F::kQEmpty + stage), F::kConsumers);
+    }
     for (uint32_t stage = 0; stage < kStages; ++stage) {
       hopper::barrier_init(barrier(F::kKFull + stage), 1);
       hopper::barrier_init(barrier(F::kKEmpty + stage), F::kConsumers);

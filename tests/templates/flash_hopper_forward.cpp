@@ -4,10 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 namespace device::hopper_full_128 {
 using Element = bf16;
 constexpr int kHeadDim = 128, kValueDim = 128, kTileM = 128, kTileN = 128, kStages = 2;
-constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000, kPolynomial = 0;
+constexpr int kWarps = 12, kSharedBytes = 232448, kQStages = 1;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = false, kWindow = false, kSoftcap = false, kSlopes = false,
                kKvLength = false, kDocuments = false, kDropout = false, kPingPong = true,
@@ -19,7 +21,7 @@ constexpr bool kCausal = false, kWindow = false, kSoftcap = false, kSlopes = fal
 namespace device::hopper_causal_64 {
 using Element = bf16;
 constexpr int kHeadDim = 64, kValueDim = 64, kTileM = 192, kTileN = 128, kStages = 2;
-constexpr int kWarps = 16, kSharedBytes = 232448, kSectionBytes = 100000, kPolynomial = 4;
+constexpr int kWarps = 16, kSharedBytes = 232448, kQStages = 2;
 constexpr int kFeederRegisters = 32, kConsumerRegisters = 160;
 constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = false,
                kKvLength = false, kDocuments = false, kDropout = false, kPingPong = true,
@@ -31,7 +33,7 @@ constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = fals
 namespace device::hopper_options_64 {
 using Element = f16;
 constexpr int kHeadDim = 64, kValueDim = 64, kTileM = 128, kTileN = 64, kStages = 3;
-constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000, kPolynomial = 0;
+constexpr int kWarps = 12, kSharedBytes = 232448, kQStages = 2;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = false, kWindow = true, kSoftcap = true, kSlopes = true, kKvLength = true,
                kDocuments = false, kDropout = true, kPingPong = false, kReuseQ = false;
@@ -42,7 +44,7 @@ constexpr bool kCausal = false, kWindow = true, kSoftcap = true, kSlopes = true,
 namespace device::hopper_documents_96 {
 using Element = bf16;
 constexpr int kHeadDim = 88, kValueDim = 40, kTileM = 128, kTileN = 64, kStages = 2;
-constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000, kPolynomial = 0;
+constexpr int kWarps = 12, kSharedBytes = 232448, kQStages = 1;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = true, kWindow = true, kSoftcap = false, kSlopes = false, kKvLength = false,
                kDocuments = true, kDropout = true, kPingPong = false, kReuseQ = false;
@@ -53,7 +55,7 @@ constexpr bool kCausal = true, kWindow = true, kSoftcap = false, kSlopes = false
 namespace device::hopper_causal_256 {
 using Element = bf16;
 constexpr int kHeadDim = 256, kValueDim = 256, kTileM = 128, kTileN = 64, kStages = 2;
-constexpr int kWarps = 12, kSharedBytes = 232448, kSectionBytes = 100000, kPolynomial = 0;
+constexpr int kWarps = 12, kSharedBytes = 232448, kQStages = 1;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = false, kKvLength = true,
                kDocuments = false, kDropout = false, kPingPong = false, kReuseQ = true;
@@ -197,4 +199,43 @@ TEST_CASE("Hopper forward, enormous scores") {
       (*t->storage)[static_cast<size_t>(t->at(0, 0, 0) + d)] = bits_of(49920, false);
   RUN_FORWARD(hopper_causal_64, data, 1, Order::Forward);
   CHECK(error_of(data.o, expect(data).o, false) == 0);
+}
+
+TEST_CASE("Hopper forward: every item is dealt once, and causal work evenly") {
+  using namespace device::hopper_full_128;
+  std::mt19937 random(3);
+  const auto draw = [&](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+  };
+  // The longest block's key tiles, with 2 more for each item, by the mean.
+  const auto deal = [](int heads, int length, int blocks) {
+    FlashParams p{};
+    p.batch = 1;
+    p.heads = heads;
+    p.queries = length;
+    const int tiles = (length + kTileM - 1) / kTileM;
+    std::vector<int> times(static_cast<size_t>(heads * tiles));
+    int total = 0, longest = 0;
+    for (int block = 0; block < blocks; ++block) {
+      device::blockIdx.x = static_cast<unsigned>(block);
+      device::gridDim.x = static_cast<unsigned>(blocks);
+      int head = 0, tile = 0, work = 0;
+      for (HopperDeal next; next.next(p, head, tile); work += tile + 3)
+        ++times.at(static_cast<size_t>(head * tiles + tile));
+      total += work;
+      longest = std::max(longest, work);
+    }
+    CHECK(std::count(times.begin(), times.end(), 1) == heads * tiles);
+    return static_cast<double>(longest) * blocks / total;
+  };
+  for (int trial = 0; trial < 200; ++trial) {
+    const int heads = draw(1, 60), length = draw(1, 3000);
+    const int items = heads * ((length + kTileM - 1) / kTileM);
+    CAPTURE(heads);
+    CAPTURE(length);
+    deal(heads, length, std::min(items, draw(1, 200)));
+  }
+  CHECK(deal(256, 1024, 132) < 1.03);
+  CHECK(deal(64, 4096, 132) < 1.03);
+  CHECK(deal(16, 16384, 132) < 1.03);
 }
