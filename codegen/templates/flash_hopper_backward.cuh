@@ -557,12 +557,13 @@ SN_FN void hopper_backward_consume(const hopper::TensorMap& dk_map, const hopper
       hopper_issue_sums(dq, shared, kLag ? shared + B::kS + (stage ^ 1u) * B::S::kBytes : s_tile,
                         group);
       hopper::wgmma_wait<1>(dk, gradients);
-      release(B::kQEmpty + stage);
       hopper::wgmma_wait<0>(dq);
       if (!kLag || (state & kBegun) != 0)
         put_sums(dq, (state & 1u) ^ (kLag ? 0u : 1u), at);
       else
         hopper::named_sync(2 + own, 128);
+      // Behind that barrier: all warps have read the rows, which come and go with Q.
+      release(B::kQEmpty + stage);
       if constexpr (kLag) release(B::kStepDone);
       state = (state & kTileParity) | kBegun | ((state + 1) & 3u);
     }
