@@ -3,11 +3,13 @@
 #include <doctest/doctest.h>
 #include <sinter/codegen/flash_source.h>
 #include <sinter/runtime/cuda/driver.h>
+#include <sinter/runtime/disk_cache.h>
 #include <sinter/tests/emulator/flash_case.h>
 #include <sinter/tests/gpu/support.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 using namespace sinter;
@@ -40,21 +42,47 @@ FlashInstance instance_of(const FlashSetup& s) {
   return i;
 }
 
+struct Wanted {
+  FlashSetup setup;
+  bool plain = false;
+  int64_t shared_memory = 0;  // 0: the device's
+};
+
 // The four kernels of a set-up, loaded.
 class Kernels {
  public:
-  Kernels(const FlashSetup& setup, bool plain, int64_t shared_memory = 0)
-      : setup_(setup), stream_(cuda::Device::get()) {
+  // Of several set-ups: all are compiled at once, or come from the cache.
+  static std::vector<Kernels> load_all(const std::vector<Wanted>& wanted) {
     cuda::Device& device = cuda::Device::get();
-    if (shared_memory == 0) shared_memory = device.info().shared_per_block;
-    for (FlashKernel kernel : plain ? kPlain : kPortable) {
-      const FlashTiles tiles =
-          flash_tiles(kernel, setup.head_dim, setup.value_dim,
-                      static_cast<int>(size_of(setup.element)), static_cast<size_t>(shared_memory));
-      REQUIRE(tiles.exists());
-      parts_.push_back(
-          {kernel, tiles, load(device, flash_source(kernel, instance_of(setup), tiles))});
+    std::vector<Kernels> all;
+    std::vector<cuda::CompileRequest> requests;
+    for (const Wanted& w : wanted) {
+      const FlashSetup& s = w.setup;
+      const int64_t shared =
+          w.shared_memory != 0 ? w.shared_memory : device.info().shared_per_block;
+      all.push_back(Kernels(s));
+      for (FlashKernel kernel : w.plain ? kPlain : kPortable) {
+        const FlashTiles tiles =
+            flash_tiles(kernel, s.head_dim, s.value_dim, static_cast<int>(size_of(s.element)),
+                        static_cast<size_t>(shared));
+        REQUIRE(tiles.exists());
+        all.back().parts_.push_back({kernel, tiles, {}});
+        cuda::CompileRequest request;
+        request.name = flash_entry(kernel);
+        request.source = flash_source(kernel, instance_of(s), tiles);
+        request.arch = device.info().arch();
+        request.allow_ptx = true;
+        requests.push_back(std::move(request));
+      }
     }
+    const auto units = cuda::compile_all(requests, &DiskCache::global());
+    size_t next = 0;
+    for (Kernels& kernels : all)
+      for (Part& part : kernels.parts_) {
+        part.module.emplace(device, units[next].image, requests[next].name, cuda::nvrtc_version());
+        ++next;
+      }
+    return all;
   }
 
   void check(const FlashShape& shape, const FlashValues& values = {}) {
@@ -67,8 +95,9 @@ class Kernels {
   struct Part {
     FlashKernel kernel;
     FlashTiles tiles;
-    cuda::Module module;
+    std::optional<cuda::Module> module;
   };
+  explicit Kernels(const FlashSetup& setup) : setup_(setup), stream_(cuda::Device::get()) {}
 
   void run(const FlashShape& s, device::FlashParams params,
            const std::vector<emulator::GlobalRange>& memory) {
@@ -112,7 +141,7 @@ class Kernels {
           flash_blocks(part.kernel, part.tiles, s.batch, s.heads, s.kv_heads, s.queries, s.keys);
       shape.threads = part.tiles.threads();
       shape.shared_bytes = static_cast<int64_t>(part.tiles.shared_bytes);
-      const cuda::Kernel kernel = part.module.kernel(std::string(flash_entry(part.kernel)));
+      const cuda::Kernel kernel = part.module->kernel(std::string(flash_entry(part.kernel)));
       kernel.allow_dynamic_shared(shape.shared_bytes);
       cuda::KernelArguments arguments;
       arguments.add(params);
@@ -133,9 +162,12 @@ class Kernels {
 
 TEST_CASE("flash on the device: lengths around tiles, batches, shared keys") {
   SINTER_NEEDS_GPU();
-  for (int size : {64, 128}) {
-    Kernels full({DType::BF16, size, size, 0}, false);
-    Kernels causal({DType::BF16, size, size, kOptCausal}, false);
+  std::vector<Kernels> all = Kernels::load_all({{{DType::BF16, 64, 64, 0}},
+                                                {{DType::BF16, 64, 64, kOptCausal}},
+                                                {{DType::BF16, 128, 128, 0}},
+                                                {{DType::BF16, 128, 128, kOptCausal}}});
+  for (size_t i = 0; i < all.size(); i += 2) {
+    Kernels &full = all[i], &causal = all[i + 1];
     for (int s : {1, 63, 64, 65, 127, 128, 129, 130, 257, 1000}) {
       full.check({1, 1, 1, s, s});
       causal.check({1, 3, 1, s, s});
@@ -148,7 +180,8 @@ TEST_CASE("flash on the device: lengths around tiles, batches, shared keys") {
 
 TEST_CASE("flash on the device: head sizes, also with little shared memory") {
   SINTER_NEEDS_GPU();
-  for (int64_t shared : {int64_t{0}, int64_t{99} * 1024}) {
+  std::vector<Wanted> wanted;
+  for (int64_t shared : {int64_t{0}, int64_t{99} * 1024})
     for (auto [head, value] : {std::pair{8, 16},
                                {16, 16},
                                {40, 24},
@@ -156,33 +189,35 @@ TEST_CASE("flash on the device: head sizes, also with little shared memory") {
                                {96, 128},
                                {128, 64},
                                {192, 128},
-                               {256, 256}}) {
-      Kernels kernels({DType::F16, head, value, kOptCausal}, false, shared);
-      kernels.check({2, 4, 2, 130, 200});
-    }
-  }
+                               {256, 256}})
+      wanted.push_back({{DType::F16, head, value, kOptCausal}, false, shared});
+  for (Kernels& kernels : Kernels::load_all(wanted)) kernels.check({2, 4, 2, 130, 200});
 }
 
 TEST_CASE("flash on the device: options") {
   SINTER_NEEDS_GPU();
-  for (bool plain : {false, true}) {
+  std::vector<Wanted> wanted;
+  for (bool plain : {false, true})
     for (unsigned options : {kOptWindow | kOptSoftcap, kOptCausal | kOptWindow | kOptSlopes,
                              unsigned{kOptMask}, unsigned{kOptBias}, kOptCausal | kOptKvLength,
-                             kOptCausal | kOptDocuments, unsigned{kOptDropout}, 511u}) {
-      Kernels kernels({DType::BF16, 64, 64, options}, plain);
-      kernels.check({2, 4, 2, 129, 264}, {.window = 70, .softcap = 1.5, .p = 0.2});
-      kernels.check({2, 3, 3, 130, 67}, {.window = 10, .softcap = 0.8, .p = 0.5, .offset = 3});
-    }
+                             kOptCausal | kOptDocuments, unsigned{kOptDropout}, 511u})
+      wanted.push_back({{DType::BF16, 64, 64, options}, plain});
+  for (Kernels& kernels : Kernels::load_all(wanted)) {
+    kernels.check({2, 4, 2, 129, 264}, {.window = 70, .softcap = 1.5, .p = 0.2});
+    kernels.check({2, 3, 3, 130, 67}, {.window = 10, .softcap = 0.8, .p = 0.5, .offset = 3});
   }
 }
 
 TEST_CASE("flash on the device: plain in f32 and f64") {
   SINTER_NEEDS_GPU();
-  for (DType type : {DType::F32, DType::F64}) {
-    Kernels kernels({type, 40, 72, 511}, true);
-    kernels.check({2, 4, 2, 65, 130}, {.window = 60, .softcap = 1.5, .p = 0.2, .dlse = true});
-    Kernels causal({type, 64, 64, kOptCausal}, true);
-    causal.check({1, 3, 1, 257, 257});
+  std::vector<Wanted> wanted;
+  for (DType type : {DType::F32, DType::F64})
+    for (FlashSetup setup : {FlashSetup{type, 40, 72, 511}, FlashSetup{type, 64, 64, kOptCausal}})
+      wanted.push_back({setup, true});
+  std::vector<Kernels> all = Kernels::load_all(wanted);
+  for (size_t i = 0; i < all.size(); i += 2) {
+    all[i].check({2, 4, 2, 65, 130}, {.window = 60, .softcap = 1.5, .p = 0.2, .dlse = true});
+    all[i + 1].check({1, 3, 1, 257, 257});
   }
 }
 
