@@ -4,8 +4,10 @@
 // With `require=fused` what is declined is an error, and with `require=native` so is an op for
 // which the target has no kernel.
 
+#include <sinter/passes/detail/active_path.h>
 #include <sinter/passes/detail/attention_operands.h>
 #include <sinter/passes/detail/attention_pattern.h>
+#include <sinter/passes/detail/util.h>
 
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/ops.h>
@@ -244,12 +246,43 @@ void fuse_all(Graph& graph, bool required, PassContext& context) {
   }
 }
 
+// What autodiff will ask a gradient of: in an entry graph, what depends on its attribute `wrt`; in
+// others, which belong to ops that are differentiated as a whole, what depends on an input.
+ValueSet learned_values(Graph& graph, bool entry) {
+  std::vector<Value> wrt;
+  if (!entry) {
+    for (Value input : graph.inputs())
+      if (is_float(input.dtype())) wrt.push_back(input);
+  } else if (graph.attributes.contains("loss")) {
+    auto found = graph.attributes.find("wrt");
+    const auto* names = found == graph.attributes.end()
+                            ? nullptr
+                            : std::get_if<std::vector<std::string>>(&found->second);
+    for (const std::string& name : names == nullptr ? std::vector<std::string>() : *names) {
+      Value v = graph.find_input(name);
+      if (!v) v = find_value(graph, name);
+      if (v) wrt.push_back(v);
+    }
+  }
+  ActivePath path("fuse-attention", graph, {}, wrt, nullptr);
+  std::vector<Value> watched;
+  path.find([](const OpDef&) { return false; }, watched);
+  return std::move(path.active);
+}
+
 // A kernel of the target's own keeps each row's log-sum-exp for the backward one.
-void keep_statistics(Graph& graph, const Target& target, bool required) {
+void keep_statistics(Graph& graph, bool entry, const Target& target, bool required,
+                     PassContext& context) {
+  ValueSet learned = learned_values(graph, entry);
   for (Op& op : graph) {
     if (!op.is("attention")) continue;
     std::string why;
-    if (!has_native_attention(op, target, &why)) {
+    if (!has_native_attention(
+            op, target, [&](Value v) { return learned.contains(v); }, &why)) {
+      if (target.is_cuda())
+        context.remark(op.loc(), fmt::format("attention keeps no statistics for a kernel of its "
+                                             "gradient: {}",
+                                             why));
       if (required)
         throw Error(Diagnostic{
             op.loc(), fmt::format("{} has no attention kernel for q: {}, v: {}: {}", target.arch,
@@ -279,8 +312,11 @@ void run_fuse_attention(Module& module, PassContext& context) {
   if (!require.empty() && require != "fused" && require != "native")
     throw Error(fmt::format("fuse-attention: require={}: expected fused or native", require));
   for (const auto& graph : module.graphs()) fuse_all(*graph, !require.empty(), context);
-  for (const auto& graph : module.graphs())
-    keep_statistics(*graph, module.target, require == "native");
+  const std::vector<Graph*> entries = entry_graphs(module);
+  for (const auto& graph : module.graphs()) {
+    bool entry = std::find(entries.begin(), entries.end(), graph.get()) != entries.end();
+    keep_statistics(*graph, entry, module.target, require == "native", context);
+  }
 }
 
 }  // namespace sinter

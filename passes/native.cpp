@@ -3,7 +3,7 @@
 // The kernels of an op are tried in order of preference; the first that takes the op is written
 // on it, and `expand` and `fuse` leave it whole. Nothing else changes. Without CUDA no op has a
 // kernel. With `use=KERNEL` other kernels are not looked at, with `skip=OP,…` these ops are left
-// alone.
+// alone, with `require=OP,…` one of these that no kernel takes is an error.
 
 #include <sinter/passes/native.h>
 
@@ -63,13 +63,19 @@ int64_t native_scratch(const Op& op, const Target& target) {
 void run_native(Module& module, PassContext& context) {
   std::string_view use = context.option("use");
   std::string skip = fmt::format(",{},", context.option("skip"));
+  std::string require = fmt::format(",{},", context.option("require"));
   for (Graph* graph : detail::entry_graphs(module))
     for (Op& op : *graph) {
       if (!op.native().empty()) continue;  // chosen by whoever wrote the text
-      if (skip.find(fmt::format(",{},", op.name())) != std::string::npos) continue;
+      const std::string name = fmt::format(",{},", op.name());
+      if (skip.find(name) != std::string::npos) continue;
       std::string why;
       const NativeRule* rule = choose(op, module.target, use, &why);
-      if (rule != nullptr) op.set_native(std::string(rule->kernel));
+      if (rule != nullptr)
+        op.set_native(std::string(rule->kernel));
+      else if (require.find(name) != std::string::npos)
+        throw Error(Diagnostic{op.loc(), fmt::format("{} has no kernel for {}: {}",
+                                                     module.target.arch, op.name(), why)});
       if (!why.empty())
         context.remark(op.loc(),
                        fmt::format("{} {}: {}", op.name(),

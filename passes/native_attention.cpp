@@ -171,7 +171,8 @@ int64_t attention_delta_bytes(const AttentionCall& c) {
   return c.batch * c.heads * c.queries * size_of(compute_type(c.element));
 }
 
-bool has_native_attention(const Op& op, const Target& target, std::string* why) {
+bool has_native_attention(const Op& op, const Target& target,
+                          const std::function<bool(Value)>& learned, std::string* why) {
   auto decline = [&](std::string reason) {
     if (why != nullptr) *why = std::move(reason);
     return false;
@@ -179,7 +180,11 @@ bool has_native_attention(const Op& op, const Target& target, std::string* why) 
   if (!target.is_cuda()) return decline(fmt::format("{} is no CUDA target", target.arch));
   AttentionCall c(op);
   if (Reason reason = declines_any(c, target)) return decline(*reason);
-  if (c.has("bias")) return decline("no kernel makes the gradient of a bias");
+  for (std::string_view name : {"bias", "slopes"})
+    if (Value v = c.operand(name); v && learned(v))
+      return decline(fmt::format("{} learned, and no kernel makes {} gradient",
+                                 name == "bias" ? "the bias is" : "the slopes are",
+                                 name == "bias" ? "its" : "their"));
   // f32 becomes the type of the graph's mixed precision later.
   int64_t bytes = size_of(c.element);
   const AttrMap& attributes = op.graph().attributes;

@@ -6,6 +6,7 @@
 #include <sinter/passes/flash_hopper_tiles.h>
 #include <sinter/passes/flash_tiles.h>
 
+#include <functional>
 #include <string>
 
 namespace sinter {
@@ -28,8 +29,10 @@ struct AttentionCall {
 };
 
 // Whether a kernel other than the plain one will take this op `attention`, and the gradient of it,
-// once the graph's mixed precision has been applied; else why not.
-bool has_native_attention(const Op& op, const Target& target, std::string* why = nullptr);
+// once the graph's mixed precision has been applied; else why not. `learned`: whether the gradient
+// of an operand will be asked for.
+bool has_native_attention(const Op& op, const Target& target,
+                          const std::function<bool(Value)>& learned, std::string* why = nullptr);
 
 // Bytes of the row sums that the backward kernels `portable` and `plain` work in.
 int64_t attention_delta_bytes(const AttentionCall& call);

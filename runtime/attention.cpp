@@ -28,8 +28,10 @@ void choose_attention(CompileOptions& options, AttentionChoice choice) {
     throw Error(
         fmt::format("flash attention: the device {} runs no kernels", to_string(options.device)));
   if (options.pipeline.empty()) options.pipeline = default_pipeline();
-  for (PipelineStep& step : options.pipeline)
+  for (PipelineStep& step : options.pipeline) {
     if (step.pass->name == kPass) step.options["require"] = "native";
+    if (step.pass->name == "native") step.options["require"] = "attention,attention_backward";
+  }
 }
 
 }  // namespace sinter
