@@ -123,6 +123,8 @@ class Flattener {
         out_.ops[at].end = out_.ops.size();
       } else if (auto* branch = std::get_if<If>(&stmt.what)) {
         block(branch->body, depth + 1);
+        out_.ops[at].otherwise = out_.ops.size();
+        block(branch->otherwise, depth + 1);
         out_.ops[at].end = out_.ops.size();
       }
       stmt_ = outer;

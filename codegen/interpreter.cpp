@@ -371,10 +371,15 @@ class Interpreter {
         at = op.end - 1;
       } else if (op.kind == FlatOp::If) {
         int* inner = masks_.data() + (depth + 1) * lanes_;
-        int count = 0;
-        for (int k = 0; k < m.count; ++k)
-          if (holds(op.guard, m.lanes[k])) inner[count++] = m.lanes[k];
-        if (count) run(at + 1, op.end, {inner, count}, depth + 1);
+        const auto run_where = [&](bool condition, size_t first, size_t last) {
+          if (first == last) return;
+          int count = 0;
+          for (int k = 0; k < m.count; ++k)
+            if (holds(op.guard, m.lanes[k]) == condition) inner[count++] = m.lanes[k];
+          if (count) run(first, last, {inner, count}, depth + 1);
+        };
+        run_where(true, at + 1, op.otherwise);
+        run_where(false, op.otherwise, op.end);
         at = op.end - 1;
       } else {
         statement(op, m);

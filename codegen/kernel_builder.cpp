@@ -310,7 +310,15 @@ class Builder {
     return set;
   }
 
-  // A copy of a node's cone whose loads happen only under `guard`, and whose checks see a valid
+  // Whether the load can be made anywhere in the kernel.
+  bool is_in_range(const KernelNode& load) const {
+    std::vector<int> gathered;
+    load.index.collect_gathered(gathered);
+    return gathered.empty() && load.index.low() >= 0 &&
+           load.index.high() < kernel_.buffers[static_cast<size_t>(load.buffer)].type.elements();
+  }
+
+  // A copy of a node's cone whose loads happen only where they are in range or under `guard`, and whose checks see a valid
   // index elsewhere. The cone holds no reduction: iteration_space refuses that.
   int guarded(int id, const Guard& guard) {
     std::unordered_map<int, int> done;
@@ -339,7 +347,7 @@ class Builder {
       };
       n.index = renumber(n.index);
       for (GuardTerm& t : n.guard.terms) t.e = renumber(t.e);
-      if (n.kind == KernelNode::Load) {
+      if (n.kind == KernelNode::Load && !is_in_range(n)) {
         n.guard.add(guard);
         n.domain |= domain_of(guard);
       }

@@ -44,6 +44,7 @@ struct For {
 struct If {
   Guard guard;
   Block body;
+  Block otherwise;  // may be empty
 };
 // var = fn(args): every intrinsic, cast included.
 struct Let {

@@ -50,11 +50,40 @@ class Lowering final : public detail::Lowering {
     for (size_t i = 0; i < set.size(); ++i) {
       const KernelNode& n = k_.nodes[i];
       if (!set[i] || n.kind != KernelNode::Load || vars_[i] >= 0) continue;
-      if (!is_vector_access(n.index, n.guard, width) || !is_computed(n.index)) continue;
+      if (!reads_vectors(n, width) || !is_computed(n.index)) continue;
       Array a = new_array(n.type, width);
-      emit(LoadVector{a, n.buffer, translate(n.index), width});
+      const IndexExpr base = axis_[kAxisQ];
+      Guard whole = element_guard(n);
+      axis_[kAxisQ] = base + IndexExpr(width - 1);
+      whole.add(element_guard(n));
+      axis_[kAxisQ] = base;
+      either(
+          whole,
+          [&] {
+            emit(LoadVector{a, n.buffer, translate(n.index), width});
+          },
+          [&] {
+            in_loop(Level::Vector, width, [&](const IndexExpr& j) {
+              axis_[kAxisQ] = base + j;
+              Load load;
+              const Var v = load.var = new_var(n.type);
+              load.buffer = n.buffer;
+              load.at = translate(n.index);
+              load.guard = element_guard(n);
+              load.otherwise = n.literal;
+              emit(std::move(load));
+              emit(ArrayStore{a, j, v});
+            });
+            axis_[kAxisQ] = base;
+          });
       vector_array_[i] = a;
     }
+  }
+  // Where the load reads, the end of a row included that is no multiple of a vector.
+  Guard element_guard(const KernelNode& n) {
+    Guard g = translate(n.guard);
+    if (s_.cuda && k_.extent[kAxisQ] % s_.vector != 0) g.add(axis_[kAxisQ], 0, k_.extent[kAxisQ]);
+    return g;
   }
   void forget_vectors() { std::fill(vector_array_.begin(), vector_array_.end(), -1); }
 
@@ -65,7 +94,7 @@ class Lowering final : public detail::Lowering {
       if (width == 1) return;
       for (size_t i = 0; i < arrays_.size(); ++i) {
         const KernelStore& s = l.k_.stores[i];
-        if ((s.axes & axis_bit(kAxisQ)) && is_vector_access(s.at, {}, width))
+        if ((s.axes & axis_bit(kAxisQ)) && is_vector_access(s.at, width))
           arrays_[i] = l.new_array(l.node(s.node).type, width);
       }
     }
@@ -326,13 +355,13 @@ class Lowering final : public detail::Lowering {
     auto one_strip = [&](const IndexExpr& it) {
       IndexExpr base = (it * s_.lanes + lane) * s_.vector;
       Guard inside;
-      if (whole) inside.add(base, 0, q);
+      inside.add(base, 0, q);
       where(inside, [&] {
         axis_[kAxisQ] = base;
         std::vector<bool> loads = needed;
         for (size_t i = 0; i < loads.size(); ++i)
           if (made_[i] || !(k_.nodes[i].domain & axis_bit(kAxisQ))) loads[i] = false;
-        if (whole) load_vectors(loads, s_.vector);
+        load_vectors(loads, s_.vector);
         StripStores stores(*this, last && whole ? s_.vector : 1);
         auto element = [&](const IndexExpr& v) {
           slot_ = v;

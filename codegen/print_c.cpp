@@ -297,6 +297,10 @@ struct CPrinter::Writer {
     c.open(fmt::format("if ({}) {{", c.guard(s.guard)));
     c.block(s.body);
     c.close();
+    if (s.otherwise.empty()) return;
+    c.open("else {");
+    c.block(s.otherwise);
+    c.close();
   }
   void operator()(const Let& s) const {
     if (s.fn == Fn::Literal) {

@@ -106,6 +106,7 @@ class CudaPrinter final : public detail::CPrinter {
         line(fmt::format("sn_kept r{};", s->var));
       } else if (auto* branch = std::get_if<If>(&stmt.what)) {
         keep_words(branch->body, in_loop);
+        keep_words(branch->otherwise, in_loop);
       } else if (auto* loop = std::get_if<For>(&stmt.what)) {
         keep_words(loop->body,
                    in_loop || loop->level == Level::Vector || loop->level == Level::Serial);

@@ -143,12 +143,19 @@ void print_block(const LoopProgram& program, const Block& block, int depth, std:
   for (const Stmt& stmt : block) {
     out.append(static_cast<size_t>(2 * depth), ' ');
     out += statement_text(program, stmt);
-    const Block* body = nullptr;
+    const Block *body = nullptr, *otherwise = nullptr;
     if (auto* loop = std::get_if<For>(&stmt.what)) body = &loop->body;
-    if (auto* branch = std::get_if<If>(&stmt.what)) body = &branch->body;
+    if (auto* branch = std::get_if<If>(&stmt.what)) {
+      body = &branch->body;
+      if (!branch->otherwise.empty()) otherwise = &branch->otherwise;
+    }
     out += body ? " {\n" : "\n";
     if (!body) continue;
     print_block(program, *body, depth + 1, out);
+    out.append(static_cast<size_t>(2 * depth), ' ');
+    out += otherwise ? "} else {\n" : "}\n";
+    if (!otherwise) continue;
+    print_block(program, *otherwise, depth + 1, out);
     out.append(static_cast<size_t>(2 * depth), ' ');
     out += "}\n";
   }

@@ -85,9 +85,9 @@ std::vector<int> node_levels(const Kernel& k) {
   return level;
 }
 
-bool is_vector_access(const IndexExpr& e, const Guard& guard, int width) {
+bool is_vector_access(const IndexExpr& e, int width) {
   // Memory moves by powers of two; a reduction may count in threes.
-  if (!guard.always() || (width & (width - 1)) != 0) return false;
+  if ((width & (width - 1)) != 0) return false;
   int64_t step = 0;
   for (const IndexExpr::Term& t : e.terms()) {
     if (t.atom->kind == IndexAtom::Axis && t.atom->id == kAxisQ) {
@@ -102,6 +102,20 @@ bool is_vector_access(const IndexExpr& e, const Guard& guard, int width) {
     if (t.coefficient % width != 0) return false;
   }
   return step == 1 && e.constant() % width == 0;
+}
+
+bool reads_vectors(const KernelNode& load, int width) {
+  if (load.kind != KernelNode::Load || load.guard.never || !is_vector_access(load.index, width))
+    return false;
+  for (const GuardTerm& term : load.guard.terms)
+    for (const IndexExpr::Term& t : term.e.terms()) {
+      std::vector<int> below;
+      if (t.atom->of) t.atom->of->collect_axes(below);
+      if (t.atom->kind == IndexAtom::Gathered ||
+          std::find(below.begin(), below.end(), kAxisQ) != below.end())
+        return false;
+    }
+  return true;
 }
 
 Phases make_phases(const Kernel& k, const std::vector<int>& kept) {
@@ -233,9 +247,8 @@ Schedule make_schedule(const Kernel& k, const Target& target, bool in_place) {
     auto usable = [&](int width) {
       if (q % width != 0) return false;
       bool any = false;
-      for (const KernelNode& n : k.nodes)
-        if (n.kind == KernelNode::Load) any = any || is_vector_access(n.index, n.guard, width);
-      for (const KernelStore& st : k.stores) any = any || is_vector_access(st.at, {}, width);
+      for (const KernelNode& n : k.nodes) any = any || reads_vectors(n, width);
+      for (const KernelStore& st : k.stores) any = any || is_vector_access(st.at, width);
       return any;
     };
     while (v > 1 && !usable(v)) v /= 2;

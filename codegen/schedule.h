@@ -51,7 +51,9 @@ std::vector<int> node_inputs(const KernelNode& node);
 
 // Whether `e` runs along q with step 1 from a multiple of `width`, so that `width` elements can be
 // accessed at once.
-bool is_vector_access(const IndexExpr& e, const Guard& guard, int width);
+bool is_vector_access(const IndexExpr& e, int width);
+// The same of a Load. Its guard, if it has one, holds for a whole vector if it does at both ends.
+bool reads_vectors(const KernelNode& load, int width);
 
 // The nodes of each phase: which ones phase k computes inside its loop over q (or r), given `kept`.
 // Phase K, the last one, serves the stores.

@@ -99,7 +99,8 @@ ReduceOrder order_of(const Op& op, const Target& target) {
   if (!shape.is_row()) return {1, 1};
   DType type = op.operand(0).dtype();
   int64_t vector = vector_of(target, type);
-  if (shape.contiguous() % vector != 0) vector = 1;
+  // A long row may end within a vector.
+  if (shape.contiguous() % vector != 0 && shape.contiguous() < 32 * target.warp) vector = 1;
   // A warp for a short row, a block for a long one; a SIMD register of accumulators on the host.
   int64_t lanes = target.is_cuda()
                       ? (shape.length <= 32 * target.warp ? target.warp : target.block())

@@ -454,7 +454,8 @@ class Fuser {
     if (detail::is_check(op) && mine > elements)
       return fmt::format("{} looks at {} elements, the kernel at {}", op.name(), mine, elements);
     if (op.def().kind == OpKind::Prefix) return "a running fold is stored as it is";
-    if (mine < elements && op.def().kind != OpKind::Reduce) {
+    // What a pad or a slice adds to a kernel's elements makes no op run twice.
+    if (mine < elements && 2 * mine <= elements && op.def().kind != OpKind::Reduce) {
       bool per_result = mine == g.space.p && g.space.kind != IterationSpace::Pointwise;
       if (!per_result) {
         std::vector<Op*> path = path_to_reduction(op, elements);

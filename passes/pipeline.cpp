@@ -99,6 +99,8 @@ std::vector<PipelineStep> default_pipeline() {
            "canonicalize",
            "cse",
            "dce",
+           // What it pads, fuse makes part of the kernels around.
+           "align",
            // Before fuse, which leaves the views that kernel templates read or write alone.
            "layout",
            "fuse",

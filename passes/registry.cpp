@@ -60,6 +60,8 @@ const std::vector<PassInfo>& pass_registry() {
       SINTER_PASS(run_expand, "expand",
                   "replaces composite ops by smaller ones, and orders and splits reductions", "",
                   PassInfo::Refused),
+      SINTER_PASS(run_align, "align",
+                  "pads products of tensor cores to rows that wide loads can read"),
       SINTER_PASS(run_layout, "layout", "says which ops are free views", "", PassInfo::RunsOff),
       SINTER_PASS(run_fuse, "fuse", "makes kernels of ops that can share one", "",
                   PassInfo::RunsOff),

@@ -66,11 +66,12 @@ struct FlatOp {
   int buffer = -1;
   int array = -1;
   int width = 1;
-  int64_t extent = 0;  // For; Alloc: size
-  size_t end = 0;      // For, If: one past the body, which follows
-  int loop = -1;       // For
-  bool lanes = false;  // For: over the lanes of the block
-  Cell literal{};      // Literal; Load: the value where the guard is false
+  int64_t extent = 0;    // For; Alloc: size
+  size_t end = 0;        // For, If: one past the body, which follows
+  size_t otherwise = 0;  // If: where the statements for the other lanes begin
+  int loop = -1;         // For
+  bool lanes = false;    // For: over the lanes of the block
+  Cell literal{};        // Literal; Load: the value where the guard is false
   const Intrinsic* row = nullptr;
   const Stmt* stmt = nullptr;  // for messages and rare fields
 };

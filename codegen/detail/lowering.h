@@ -69,6 +69,16 @@ class Lowering {
     in_block(branch.body, body);
     emit(std::move(branch));
   }
+  // One of two.
+  template <typename F, typename G>
+  void either(const Guard& guard, F&& body, G&& otherwise) {
+    if (guard.always()) return body();
+    If branch;
+    branch.guard = guard;
+    in_block(branch.body, body);
+    in_block(branch.otherwise, otherwise);
+    emit(std::move(branch));
+  }
   Var literal(DType type, Cell value) {
     Var v = new_var(type);
     Let let;

@@ -83,7 +83,29 @@ struct Rows {
   Value shift;        // [N, 1]: the row's maximum; 0 where that is -inf
   Value exponential;  // [N, V]
   Value total;        // [N, 1]; 1 for a row of -inf alone
+  Value logit;        // [N, 1]: the target's; 0 where there is none
 };
+
+// Rows longer than this are folded in parts of kPart: a part fits the registers of a warp, so that
+// its maximum and then its exponentials take one pass over memory, not two.
+constexpr int64_t kLongRow = 8192, kPart = 1024;
+
+// Sets shift, logit and the sum of exponentials, which it returns.
+Value fold_parts(Rows& r) {
+  int64_t n = r.z.dim(0), classes = r.z.dim(1), parts = (classes + kPart - 1) / kPart;
+  Value x = reshape(pad(r.z, {0, 0}, {0, parts * kPart - classes}, -kInf), {n, parts, kPart});
+  Value place = reshape(iota(r.t.graph(), {r.t.dtype(), {parts * kPart}}, 0), {1, parts, kPart});
+  Value here = eq(place, reshape(r.t, {n, 1, 1}));
+  r.logit = sum(reshape(sum(where(here, x, 0.0), {2}), {n, parts}), {1}, true);
+  Value largest = max(x, {2}, true);
+  Value base = where(eq(largest, -kInf), 0.0, largest);
+  Value totals = reshape(sum(exp(x - base), {2}, true), {n, parts});
+  largest = reshape(largest, {n, parts});
+  Value top = max(largest, {1}, true);
+  r.shift = where(eq(top, -kInf), 0.0, top);
+  return sum(totals * exp(largest - r.shift), {1}, true);
+}
+
 Rows make_rows(Value z, Value t, int64_t ignore) {
   int64_t n = num_elements(t.shape()), classes = z.dim(-1);
   Rows r;
@@ -91,10 +113,17 @@ Rows make_rows(Value z, Value t, int64_t ignore) {
   r.t = reshape(t, {n, 1});
   r.valid = ne(r.t, static_cast<double>(ignore));
   r.is_target = eq(iota(t.graph(), {t.dtype(), {1, classes}}, 1), r.t);
-  Value largest = max(r.z, {1}, true);
-  r.shift = where(eq(largest, -kInf), 0.0, largest);
-  r.exponential = exp(r.z - r.shift);
-  Value total = sum(r.exponential, {1}, true);
+  Value total;
+  if (classes > kLongRow) {
+    total = fold_parts(r);
+    r.exponential = exp(r.z - r.shift);
+  } else {
+    Value largest = max(r.z, {1}, true);
+    r.shift = where(eq(largest, -kInf), 0.0, largest);
+    r.exponential = exp(r.z - r.shift);
+    total = sum(r.exponential, {1}, true);
+    r.logit = sum(where(r.is_target, r.z, 0.0), {1}, true);
+  }
   r.total = where(eq(total, 0.0), 1.0, total);
   return r;
 }
@@ -190,10 +219,9 @@ struct CrossEntropyOp {
         check_index(op.operand(1), 0, z.dim(-1), a.ignore_index, "cross_entropy: target", "row");
     Rows r = make_rows(z, t, a.ignore_index);
     Weights w = make_weights(op, 2, r.is_target);
-    Value logit = sum(where(r.is_target, r.z, 0.0), {1}, true);
     Value log_total = log(r.total);
     // (logit - shift) first: log(total) may be far below the shift's last place.
-    Value loss = log_total - (logit - r.shift);
+    Value loss = log_total - (r.logit - r.shift);
     if (w.classes) loss = grad_mul(w.target, loss);
     if (a.label_smoothing != 0) {
       double each = a.label_smoothing / static_cast<double>(z.dim(-1));
@@ -274,7 +302,7 @@ struct CrossEntropyBackward {
     if (a.reduction == "mean") dloss = dloss / mean_divisor(r.valid, w, r.z.dtype());
     Value row = a.reduction == "none" ? reshape(dloss, r.t.shape()) : dloss;
     row = where(r.valid, row, 0.0);
-    Value p = r.exponential / r.total;
+    Value p = r.exponential * (1.0 / r.total);
     Value slope = p - where(r.is_target, full_like(r.z, 1), full_like(r.z, 0));
     if (w.classes) slope = w.target * slope;
     if (a.label_smoothing != 0) {
