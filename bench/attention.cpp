@@ -384,8 +384,9 @@ class Bench {
 constexpr double kLimit = 2e-2;  // of one row, in bf16
 
 std::string describe(const FlashHopperTiles& t) {
-  return fmt::format("{}x{} stages {} q {}{}{}", t.tile_m, t.tile_n, t.stages, t.q_stages,
-                     t.ping_pong ? " in turn" : "", t.reuse_q ? " reuse q" : "");
+  return fmt::format("{}x{} stages {} q {}{}{}{}", t.tile_m, t.tile_n, t.stages, t.q_stages,
+                     t.ping_pong ? " in turn" : "", t.join ? " joined" : "",
+                     t.reuse_q ? " reuse q" : "");
 }
 
 void hopper_forward(Bench& bench, const Problem& problem, const FlashHopperTiles& tiles) {
@@ -528,13 +529,14 @@ std::vector<FlashHopperTiles> forward_variants(const FlashInstance& instance, bo
       flash_hopper_forward_tiles(instance.head_dim, instance.value_dim, 2, false);
   std::vector<FlashHopperTiles> list{first};
   if (!sweep) return list;
-  const auto add = [&](int m, int n, int stages, int q_stages, bool in_turn) {
+  const auto add = [&](int m, int n, int stages, int q_stages, bool in_turn, bool join = false) {
     FlashHopperTiles t = first;
     t.tile_m = m;
     t.tile_n = n;
     t.stages = stages;
     t.q_stages = q_stages;
     t.ping_pong = in_turn;
+    t.join = join;
     t.consumers = m / 64;
     t.feeder_registers = t.consumers == 3 ? 32 : 24;
     t.consumer_registers = t.consumers == 3 ? 160 : 240;
@@ -543,9 +545,12 @@ std::vector<FlashHopperTiles> forward_variants(const FlashInstance& instance, bo
   };
   add(first.tile_m, first.tile_n, first.stages, first.q_stages, !first.ping_pong);
   add(first.tile_m, first.tile_n, first.stages, 3 - first.q_stages, first.ping_pong);
+  add(first.tile_m, first.tile_n, first.stages, 2, true, true);
+  add(first.tile_m, first.tile_n, first.stages, 2, false, true);
   if (instance.head_dim <= 64) {
     add(192, 128, 3, 2, true);
     add(128, 128, 3, 2, true);
+    add(128, 128, 3, 2, true, true);
   }
   return list;
 }

@@ -31,8 +31,8 @@ std::string flash_hopper_source(FlashHopperUnit unit, const FlashInstance& insta
   text += flash_preamble(instance, tiles);
   text += fmt::format(
       "constexpr int kFeederRegisters = {}, kConsumerRegisters = {}, kQStages = {};\n"
-      "constexpr bool kReuseQ = {}, kPingPong = {}, kLag = {}, kDeterministic = {};\n",
-      t.feeder_registers, t.consumer_registers, t.q_stages, t.reuse_q, t.ping_pong, t.lag,
+      "constexpr bool kReuseQ = {}, kPingPong = {}, kJoin = {}, kLag = {}, kDeterministic = {};\n",
+      t.feeder_registers, t.consumer_registers, t.q_stages, t.reuse_q, t.ping_pong, t.join, t.lag,
       deterministic);
   for (std::string_view name : {"flash_common.cuh", "flash_hopper_common.cuh"})
     text += template_text(name);

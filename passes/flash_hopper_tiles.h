@@ -17,6 +17,7 @@ struct FlashHopperTiles {
   int consumer_registers = 0;
   bool reuse_q = false;    // forward: O leaves through Q's shared memory
   bool ping_pong = false;  // forward: the consumers issue in turn
+  bool join = false;       // forward: an item's last product is issued with the next one's first
   bool lag = false;        // backward: dQ of a step is made in the next one
   size_t shared_bytes = 0;
 

@@ -23,7 +23,8 @@
 // Pipeline. The feeder asks for K(n-1) before V(n): the order in which they are read. A warpgroup
 // issues S(n-1) = Q K^T and O += P(n) V together, waits for S alone, and makes P(n-1) while P(n) V
 // still runs. With kPingPong, barriers by number make the warpgroups issue in turn, so that one's
-// products run under another's exponentials.
+// products run under another's exponentials. With kJoin, that goes on from item to item: the last
+// O += P V of one is issued with the first S of the next, and O leaves behind the next softmax.
 //
 // Softmax in base 2: P = exp2(S c - m c), one fused multiply-add, c = scale log2(e). Where m c is
 // so large that its rounding would show, (S - m) c instead. m follows the row's maximum only when
@@ -33,6 +34,9 @@
 // Instructions for one score, outside of wgmma: 1 FFMA, 1 MUFU, 1 FMNMX, 1 FADD, 1/2 F2FP; masks
 // only where a tile is not wholly visible. A tile of 192 x 128 at d64 is 1536 clocks of products,
 // 1536 of MUFU and about 1050 of issue; at d128 (128 x 128) 2048 of products and 1024 of MUFU.
+
+static_assert(!kJoin || (kQStages == 2 && !kUnseen && !kSlopes && !kDropout),
+              "the next item's Q is there, and this one's options are not asked for again");
 
 struct HopperForward {
   using Q = HopperTile<kTileM, kWidth>;
@@ -344,24 +348,36 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
   float s[kTileN / 2], o[kValueWidth / 2], factor[2];
   uint32_t probabilities[kTileN / 4];
 
-  for (int round = 0;; ++round) {
-    const uint32_t q_stage = hopper_stage<kQStages>(static_cast<uint32_t>(round));
-    hopper::barrier_wait(barrier(F::kQFull + q_stage),
-                         hopper_parity<kQStages>(static_cast<uint32_t>(round)));
-    const uint64_t q = F::Q::k_major(shared + F::kQ + q_stage * F::Q::kBytes, 64 * group);
-    const HopperItem item = hopper_read_item(hopper_item_place(shared, round));
-    if (item.head < 0) break;
+  HopperItem item;
+  HopperRows rows;
+  FlashDropout dropout{};
+  Interval whole;        // keys that all rows of the warpgroup see
+  int tile, begin, end;  // the tile at hand; those that some row of the warpgroup sees
+  int row;               // of this thread
+  uint64_t q;
+  const auto await_item = [&](int round) {
+    const auto of = static_cast<uint32_t>(round);
+    hopper::barrier_wait(barrier(F::kQFull + hopper_stage<kQStages>(of)),
+                         hopper_parity<kQStages>(of));
+    return hopper_read_item(hopper_item_place(shared, round));
+  };
+  const auto release_q = [&](int round) {
+    release(F::kQEmpty + hopper_stage<kQStages>(static_cast<uint32_t>(round)));
+  };
+  const auto start = [&](const HopperItem& next, int round) {
+    item = next;
+    q = F::Q::k_major(
+        shared + F::kQ + hopper_stage<kQStages>(static_cast<uint32_t>(round)) * F::Q::kBytes,
+        64 * group);
     const int first = item.row + 64 * group;  // this warpgroup's rows
     const int last = min(first + 64, p.queries) - 1;
     const Interval seen =
         last < first ? Interval{0, 0} : hopper_rows_see(p, item.batch, item.length, first, last);
-    int tile = item.tile_end - 1;
-    const int begin = seen.end > seen.begin ? seen.begin / kTileN : item.tile_end;
-    const int end = seen.end > seen.begin ? (seen.end + kTileN - 1) / kTileN : item.tile_end;
-
-    HopperRows rows;
-    Interval whole{0, 0x7fffffff};  // keys that all rows of the warpgroup see
-    const int row = first + thread / 32 * 16 + lane / 4;
+    tile = item.tile_end - 1;
+    begin = seen.end > seen.begin ? seen.begin / kTileN : item.tile_end;
+    end = seen.end > seen.begin ? (seen.end + kTileN - 1) / kTileN : item.tile_end;
+    whole = {0, 0x7fffffff};
+    row = first + thread / 32 * 16 + lane / 4;
     rows.row = row;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -374,10 +390,79 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
       whole = {max(one.begin, other.begin), min(one.end, other.end)};
     }
     rows.slope = kSlopes ? p.slopes[item.head] * kLog2E : 0.0f;
-    FlashDropout dropout{};
     if constexpr (kDropout) dropout = flash_dropout(p, item.batch, item.head);
+  };
+  // kJoin: whether there is a next item, of which the warpgroup sees the first tile.
+  const auto joins = [&](const HopperItem& next) {
+    if (next.head < 0) return false;
+    const int first = next.row + 64 * group, last = min(first + 64, p.queries) - 1;
+    if (last < first) return false;
+    const Interval seen = hopper_rows_see(p, next.batch, next.length, first, last);
+    return seen.end > seen.begin && (seen.end + kTileN - 1) / kTileN == next.tile_end;
+  };
+  // O and the log-sum-exp leave. The item is read again rather than kept.
+  const auto leave = [&](int round, float(&sum)[2], const float(&used)[2]) {
+    int at = static_cast<int>(threadIdx.x) - 128;
+    hopper::forget(at);
+    const int of_group = at / 128;
+    at &= 127;
+    const uint32_t meet = static_cast<uint32_t>(1 + of_group);
+    const uint32_t o_tile = shared + F::kO +
+                            (kReuseQ ? static_cast<uint32_t>(64 * of_group * F::Q::kSpan)
+                                     : static_cast<uint32_t>(of_group) * F::O::kBytes);
+    const HopperItem done = hopper_read_item(hopper_item_place(shared, round));
+    const int o_first = done.row + 64 * of_group, o_row = o_first + at / 32 * 16 + (at & 31) / 4;
+    float inverse[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 1);
+      sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 2);
+      inverse[r] = sum[r] == 0.0f ? 0.0f : fast_reciprocal(sum[r]);
+      if constexpr (kDropout) inverse[r] *= static_cast<float>(p.keep_scale);
+      if (p.lse != nullptr && ((at & 31) & 3) == 0 && o_row + 8 * r < p.queries)
+        static_cast<float*>(p.lse)[hopper_row_index(p, done.batch, done.head, o_row + 8 * r)] =
+            sum[r] == 0.0f ? -flash_inf() : (used[r] * c + sn_log2(sum[r])) * kLn2;
+    }
+    if (at == 0) hopper::bulk_wait_read<0>();
+    hopper::named_sync(meet, 128);
+#pragma unroll
+    for (int j = 0; j < kValueWidth / 8; j += 2) {
+      const float* d = o + 4 * j;
+      const int place = at / 32 * 16 + ((at & 31) & 15);
+      hopper::store_matrices(F::O::template chunk<F::kOBoxBytes>(o_tile, place, j + (at & 31) / 16),
+                             hopper::pack_pair<kF16>(d[0] * inverse[0], d[1] * inverse[0]),
+                             hopper::pack_pair<kF16>(d[2] * inverse[1], d[3] * inverse[1]),
+                             hopper::pack_pair<kF16>(d[4] * inverse[0], d[5] * inverse[0]),
+                             hopper::pack_pair<kF16>(d[6] * inverse[1], d[7] * inverse[1]));
+    }
+    hopper::fence_async();
+    hopper::named_sync(meet, 128);
+    if (at == 0) {
+      if (o_first < p.queries) {
+#pragma unroll
+        for (int box = 0; box < F::O::kBoxes; ++box)
+          hopper::tma_store(o_map, o_tile + static_cast<uint32_t>(box) * F::kOBoxBytes,
+                            box * F::O::kColumns, o_first, done.head, done.batch);
+      }
+      hopper::bulk_commit();
+      if constexpr (kReuseQ) {
+        hopper::bulk_wait_read<0>();
+        hopper::barrier_arrive(barrier(F::kQEmpty));
+      }
+    }
+  };
+  const auto clear = [&] {
 #pragma unroll
     for (int i = 0; i < kValueWidth / 2; ++i) o[i] = 0.0f;
+  };
+
+  for (int round = 0;; ++round) {
+    {
+      const HopperItem next = await_item(round);
+      if (next.head < 0) break;
+      start(next, round);
+    }
+    clear();
 
     const auto await_k = [&] {
       const uint32_t stage = hopper_stage<kStages>(count);
@@ -445,7 +530,25 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
       soften();
       hopper_pack(probabilities, s);
 #pragma unroll 1
-      for (--tile; tile >= begin; --tile) {
+      for (--tile;; --tile) {
+        bool joined = false;
+        float sum[2], used[2];  // of the item that ends
+        if (tile < begin) {
+          if constexpr (!kReuseQ) release_q(round);
+          if constexpr (kJoin) {
+            const HopperItem next = await_item(round + 1);
+            joined = joins(next);
+            if (joined) {
+#pragma unroll
+              for (int r = 0; r < 2; ++r) {
+                sum[r] = rows.sum[r];
+                used[r] = rows.used[r];
+              }
+              start(next, ++round);
+            }
+          }
+          if (!joined) break;
+        }
         const uint32_t next_k = await_k();
         take_turn();
         hopper_issue_scores(s, q, next_k);
@@ -457,74 +560,29 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
         hopper::wgmma_wait<0>(o, probabilities);
         release_v();
         ++count;
+        if constexpr (kJoin) {
+          if (joined) {
+            leave(round - 1, sum, used);
+            clear();
+          }
+        }
         hopper_pack(probabilities, s);
-        if (rescale) {
+        if (rescale && !joined) {
 #pragma unroll
           for (int i = 0; i < kValueWidth / 2; ++i) o[i] *= factor[i / 2 % 2];
         }
       }
-    }
-    if constexpr (!kReuseQ) {
-      if (end <= begin) hopper::named_sync(own_barrier, 128);
-      release(F::kQEmpty + q_stage);
-    }
-    if (end > begin) {
       hopper_issue_product(o, probabilities, await_v(tile + 1));
       hopper::wgmma_wait<0>(o, probabilities);
       release_v();
+    } else if constexpr (!kReuseQ) {
+      hopper::named_sync(own_barrier, 128);
+      release_q(round);
     }
 #pragma unroll 1
     for (; tile >= item.tile_begin; --tile) skip();
 
-    // O and the log-sum-exp. The item is read again rather than kept.
-    int at = static_cast<int>(threadIdx.x) - 128;
-    hopper::forget(at);
-    const int of_group = at / 128;
-    at &= 127;
-    const uint32_t meet = static_cast<uint32_t>(1 + of_group);
-    const uint32_t o_tile = shared + F::kO +
-                            (kReuseQ ? static_cast<uint32_t>(64 * of_group * F::Q::kSpan)
-                                     : static_cast<uint32_t>(of_group) * F::O::kBytes);
-    const HopperItem done = hopper_read_item(hopper_item_place(shared, round));
-    const int o_first = done.row + 64 * of_group, o_row = o_first + at / 32 * 16 + (at & 31) / 4;
-    float inverse[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      rows.sum[r] += __shfl_xor_sync(0xffffffffu, rows.sum[r], 1);
-      rows.sum[r] += __shfl_xor_sync(0xffffffffu, rows.sum[r], 2);
-      inverse[r] = rows.sum[r] == 0.0f ? 0.0f : fast_reciprocal(rows.sum[r]);
-      if constexpr (kDropout) inverse[r] *= static_cast<float>(p.keep_scale);
-      if (p.lse != nullptr && ((at & 31) & 3) == 0 && o_row + 8 * r < p.queries)
-        static_cast<float*>(p.lse)[hopper_row_index(p, done.batch, done.head, o_row + 8 * r)] =
-            rows.sum[r] == 0.0f ? -flash_inf() : (rows.used[r] * c + sn_log2(rows.sum[r])) * kLn2;
-    }
-    if (at == 0) hopper::bulk_wait_read<0>();
-    hopper::named_sync(meet, 128);
-#pragma unroll
-    for (int j = 0; j < kValueWidth / 8; j += 2) {
-      const float* d = o + 4 * j;
-      const int place = at / 32 * 16 + ((at & 31) & 15);
-      hopper::store_matrices(F::O::template chunk<F::kOBoxBytes>(o_tile, place, j + (at & 31) / 16),
-                             hopper::pack_pair<kF16>(d[0] * inverse[0], d[1] * inverse[0]),
-                             hopper::pack_pair<kF16>(d[2] * inverse[1], d[3] * inverse[1]),
-                             hopper::pack_pair<kF16>(d[4] * inverse[0], d[5] * inverse[0]),
-                             hopper::pack_pair<kF16>(d[6] * inverse[1], d[7] * inverse[1]));
-    }
-    hopper::fence_async();
-    hopper::named_sync(meet, 128);
-    if (at == 0) {
-      if (o_first < p.queries) {
-#pragma unroll
-        for (int box = 0; box < F::O::kBoxes; ++box)
-          hopper::tma_store(o_map, o_tile + static_cast<uint32_t>(box) * F::kOBoxBytes,
-                            box * F::O::kColumns, o_first, done.head, done.batch);
-      }
-      hopper::bulk_commit();
-      if constexpr (kReuseQ) {
-        hopper::bulk_wait_read<0>();
-        hopper::barrier_arrive(barrier(F::kQEmpty));
-      }
-    }
+    leave(round, rows.sum, rows.used);
   }
   if (group == 0) take_turn();  // the one that was passed at the start
   if (thread == 0) hopper::bulk_wait<0>();

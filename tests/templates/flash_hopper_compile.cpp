@@ -30,12 +30,16 @@ bool serialized(const std::string& log) {
     if (log.compare(at, 7, "(C7519)") != 0) return true;
   return false;
 }
-sinter::cuda::CompiledUnit compile(FlashHopperUnit unit, const FlashInstance& instance) {
+sinter::cuda::CompiledUnit compile(FlashHopperUnit unit, const FlashInstance& instance,
+                                   const sinter::FlashHopperTiles& tiles) {
   sinter::cuda::CompileRequest request;
   request.name = "flash_hopper";
-  request.source = sinter::flash_hopper_source(unit, instance, tiles_of(unit, instance), true, "x");
+  request.source = sinter::flash_hopper_source(unit, instance, tiles, true, "x");
   request.arch = "sm_90a";
   return sinter::cuda::compile(request);
+}
+sinter::cuda::CompiledUnit compile(FlashHopperUnit unit, const FlashInstance& instance) {
+  return compile(unit, instance, tiles_of(unit, instance));
 }
 
 }  // namespace
@@ -99,6 +103,18 @@ TEST_CASE("nvrtc: Hopper attention compiles without spills and without serialize
             unit == FlashHopperUnit::Forward ? "flash_hopper_forward_x" : "flash_hopper_backward_x";
         CHECK(compiled.find(name) != nullptr);
       }
+}
+
+TEST_CASE("nvrtc: Hopper attention, items joined, compiles without spills") {
+  if (!sinter::cuda::nvrtc_available() || !sinter::cuda::supports_arch("sm_90a")) return;
+  for (int size : {64, 128}) {
+    const FlashInstance instance = instance_of(size, true);
+    sinter::FlashHopperTiles tiles = tiles_of(FlashHopperUnit::Forward, instance);
+    tiles.join = true;
+    const auto compiled = compile(FlashHopperUnit::Forward, instance, tiles);
+    CHECK_FALSE(serialized(compiled.log));
+    CHECK(compiled.kernels.at(0).spill_store_bytes == 0);
+  }
 }
 
 TEST_CASE("nvrtc: Hopper attention compiles with every option") {

@@ -9,11 +9,11 @@
 namespace device::hopper_full_128 {
 using Element = bf16;
 constexpr int kHeadDim = 128, kValueDim = 128, kTileM = 128, kTileN = 128, kStages = 2;
-constexpr int kWarps = 12, kSharedBytes = 232448, kQStages = 1;
+constexpr int kWarps = 12, kSharedBytes = 232448, kQStages = 2;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = false, kWindow = false, kSoftcap = false, kSlopes = false,
                kKvLength = false, kDocuments = false, kDropout = false, kPingPong = true,
-               kReuseQ = false;
+               kReuseQ = false, kJoin = true;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
 #include <sinter/codegen/templates/flash_hopper_forward.cuh>
@@ -25,7 +25,7 @@ constexpr int kWarps = 16, kSharedBytes = 232448, kQStages = 2;
 constexpr int kFeederRegisters = 32, kConsumerRegisters = 160;
 constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = false,
                kKvLength = false, kDocuments = false, kDropout = false, kPingPong = true,
-               kReuseQ = false;
+               kReuseQ = false, kJoin = true;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
 #include <sinter/codegen/templates/flash_hopper_forward.cuh>
@@ -36,7 +36,8 @@ constexpr int kHeadDim = 64, kValueDim = 64, kTileM = 128, kTileN = 64, kStages 
 constexpr int kWarps = 12, kSharedBytes = 232448, kQStages = 2;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = false, kWindow = true, kSoftcap = true, kSlopes = true, kKvLength = true,
-               kDocuments = false, kDropout = true, kPingPong = false, kReuseQ = false;
+               kDocuments = false, kDropout = true, kPingPong = false, kReuseQ = false,
+               kJoin = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
 #include <sinter/codegen/templates/flash_hopper_forward.cuh>
@@ -47,7 +48,8 @@ constexpr int kHeadDim = 88, kValueDim = 40, kTileM = 128, kTileN = 64, kStages 
 constexpr int kWarps = 12, kSharedBytes = 232448, kQStages = 1;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = true, kWindow = true, kSoftcap = false, kSlopes = false, kKvLength = false,
-               kDocuments = true, kDropout = true, kPingPong = false, kReuseQ = false;
+               kDocuments = true, kDropout = true, kPingPong = false, kReuseQ = false,
+               kJoin = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
 #include <sinter/codegen/templates/flash_hopper_forward.cuh>
@@ -58,7 +60,8 @@ constexpr int kHeadDim = 256, kValueDim = 256, kTileM = 128, kTileN = 64, kStage
 constexpr int kWarps = 12, kSharedBytes = 232448, kQStages = 1;
 constexpr int kFeederRegisters = 24, kConsumerRegisters = 240;
 constexpr bool kCausal = true, kWindow = false, kSoftcap = false, kSlopes = false, kKvLength = true,
-               kDocuments = false, kDropout = false, kPingPong = false, kReuseQ = true;
+               kDocuments = false, kDropout = false, kPingPong = false, kReuseQ = true,
+               kJoin = false;
 #include <sinter/tests/templates/flash_hopper_instance.h>
 
 #include <sinter/codegen/templates/flash_hopper_forward.cuh>
