@@ -10,7 +10,8 @@
 // last but one: under a diagonal all pairs are as long, and the blocks that share a head's K and V
 // in L2 run at the same time. What would be the last one or two rounds of pairs is dealt one by
 // one, the longest first, so that the blocks end together too. Every other round is dealt
-// backwards. No counter, and the order is always the same.
+// backwards. No counter, and the order is always the same. With kCausal, rows that do not fill a
+// tile are the first ones, which see the fewest keys: their item begins at a row below 0.
 //
 // Shared memory, from a multiple of 1024:
 //   Q   [kTileM][kWidth]        x kQStages; one is freed after the last S of its item
@@ -84,9 +85,10 @@ SN_FN HopperItem hopper_item(const FlashParams& p, int head, int row_tile) {
   item.batch = head / p.heads;
   item.head = head - item.batch * p.heads;
   item.row = row_tile * kTileM;
+  if constexpr (kCausal) item.row += p.queries - (p.queries + kTileM - 1) / kTileM * kTileM;
   item.length = flash_length(p, item.batch);
-  const Interval seen =
-      hopper_rows_see(p, item.batch, item.length, item.row, min(item.row + kTileM, p.queries) - 1);
+  const Interval seen = hopper_rows_see(p, item.batch, item.length, max(item.row, 0),
+                                        min(item.row + kTileM, p.queries) - 1);
   item.tile_begin = seen.begin / kTileN;
   item.tile_end = seen.end > seen.begin ? (seen.end + kTileN - 1) / kTileN : item.tile_begin;
   return item;
@@ -229,7 +231,8 @@ SN_FN void hopper_mask(float (&s)[kTileN / 2], const FlashParams& p, const Hoppe
   int begins[2], widths[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const Interval keys = flash_keys(p, item.batch, item.length, min(row + 8 * r, p.queries - 1));
+    const Interval keys =
+        flash_keys(p, item.batch, item.length, max(min(row + 8 * r, p.queries - 1), 0));
     begins[r] = kFromZero ? 0 : keys.begin - first_key;
     widths[r] = kFromZero ? keys.end - first_key : max(keys.end - keys.begin, 0);
   }
@@ -369,15 +372,15 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
     q = F::Q::k_major(
         shared + F::kQ + hopper_stage<kQStages>(static_cast<uint32_t>(round)) * F::Q::kBytes,
         64 * group);
-    const int first = item.row + 64 * group;  // this warpgroup's rows
-    const int last = min(first + 64, p.queries) - 1;
+    const int above = item.row + 64 * group;  // the first of this warpgroup's rows
+    const int first = max(above, 0), last = min(above + 64, p.queries) - 1;
     const Interval seen =
         last < first ? Interval{0, 0} : hopper_rows_see(p, item.batch, item.length, first, last);
     tile = item.tile_end - 1;
     begin = seen.end > seen.begin ? seen.begin / kTileN : item.tile_end;
     end = seen.end > seen.begin ? (seen.end + kTileN - 1) / kTileN : item.tile_end;
     whole = {0, 0x7fffffff};
-    row = first + thread / 32 * 16 + lane / 4;
+    row = above + thread / 32 * 16 + lane / 4;
     rows.row = row;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -395,7 +398,8 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
   // kJoin: whether there is a next item, of which the warpgroup sees the first tile.
   const auto joins = [&](const HopperItem& next) {
     if (next.head < 0) return false;
-    const int first = next.row + 64 * group, last = min(first + 64, p.queries) - 1;
+    const int above = next.row + 64 * group;
+    const int first = max(above, 0), last = min(above + 64, p.queries) - 1;
     if (last < first) return false;
     const Interval seen = hopper_rows_see(p, next.batch, next.length, first, last);
     return seen.end > seen.begin && (seen.end + kTileN - 1) / kTileN == next.tile_end;
@@ -419,7 +423,8 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
       sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 2);
       inverse[r] = sum[r] == 0.0f ? 0.0f : fast_reciprocal(sum[r]);
       if constexpr (kDropout) inverse[r] *= static_cast<float>(p.keep_scale);
-      if (p.lse != nullptr && ((at & 31) & 3) == 0 && o_row + 8 * r < p.queries)
+      if (p.lse != nullptr && ((at & 31) & 3) == 0 && o_row + 8 * r >= 0 &&
+          o_row + 8 * r < p.queries)
         static_cast<float*>(p.lse)[hopper_row_index(p, done.batch, done.head, o_row + 8 * r)] =
             sum[r] == 0.0f ? -flash_inf() : (used[r] * c + sn_log2(sum[r])) * kLn2;
     }
@@ -438,7 +443,7 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
     hopper::fence_async();
     hopper::named_sync(meet, 128);
     if (at == 0) {
-      if (o_first < p.queries) {
+      if (o_first > -64 && o_first < p.queries) {
 #pragma unroll
         for (int box = 0; box < F::O::kBoxes; ++box)
           hopper::tma_store(o_map, o_tile + static_cast<uint32_t>(box) * F::kOBoxBytes,
