@@ -33,8 +33,9 @@ Reason declines_hopper(const Op& op, const Target& target) {
   if (Reason reason = declines_any(c, target)) return reason;
   if (c.has("mask")) return "it takes no mask";
   if (c.has("bias")) return "it takes no bias";
-  // Tiles are counted in 16 bits.
+  // Tiles and heads are counted in 16 bits.
   if (std::max(c.queries, c.keys) > int64_t{1} << 22) return "the sequences are too long";
+  if (c.heads >= int64_t{1} << 16) return "there are too many heads";
   FlashHopperTiles tiles = c.hopper_tiles();
   if (!tiles.exists())
     return fmt::format("it has no tiles for {} and head sizes {} and {}", to_string(c.element),

@@ -3,7 +3,7 @@
 //
 // Order. An item is (batch, key head, part): of the head's key tiles, dealt forwards and backwards
 // in turn, part 0 … parts-1 each get every parts-th. A block walks over its items, their key tiles,
-// the heads of the group and the query tiles, always in the same order. With one part, that order
+// the query tiles and the heads of the group, always in the same order. With one part, that order
 // is the order in which dQ is summed. With more, the parts of a head take turns at each query tile:
 // `turns` counts the sums added, and hopper_rank says which one a step is. Steps are so arranged
 // that blocks in step meet different query tiles: each begins at its own diagonal (or, without one,
@@ -47,22 +47,24 @@ SN_FN HopperWork hopper_work(const FlashParams& p, int parts, int item, int roun
   }
   return work;
 }
-// The steps of a key tile: its query tiles around the cycle, for each head of the group.
+// The steps of a key tile: its query tiles around the cycle, and of each the heads of the group. So
+// parts of a head that begin at different times of a walk keep their distance over all heads.
 struct HopperSteps {
   int left, head, tile;
-  uint32_t range;  // the first tile and the one behind the last, in one register
-  int until;       // the head's last tile
+  uint32_t range, heads;  // the first and the one behind the last, in one register
   SN_FN_MEMBER HopperSteps(const FlashParams& p, const HopperWork& work)
       : left(work.count * (p.heads / p.kv_heads)),
         head(work.kv_head * (p.heads / p.kv_heads)),
         tile(work.first + work.start),
         range(static_cast<uint32_t>(work.first) | static_cast<uint32_t>(work.first + work.count)
                                                       << 16),
-        until(work.start == 0 ? work.first + work.count - 1 : tile - 1) {}
+        heads(static_cast<uint32_t>(head) | static_cast<uint32_t>(head + p.heads / p.kv_heads)
+                                                << 16) {}
   SN_FN_MEMBER bool more() const { return left > 0; }
   SN_FN_MEMBER void next() {
     --left;
-    if (tile == until) ++head;
+    if (++head != static_cast<int>(heads >> 16)) return;
+    head = static_cast<int>(heads & 0xffffu);
     if (++tile == static_cast<int>(range >> 16)) tile = static_cast<int>(range & 0xffffu);
   }
 };
