@@ -30,6 +30,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <tuple>
 
 namespace {
 
@@ -487,13 +488,35 @@ void hopper_backward(Bench& bench, const Problem& problem, bool deterministic,
     fmt::print("     of it the main kernel {:.3f} ms\n", bench.time(alone));
 }
 
-void portable(Bench& bench, const Problem& problem) {
+// The tiles of a portable kernel's table, then others to compare with.
+std::vector<FlashTiles> portable_variants(FlashKernel kernel, int dim, size_t shared) {
+  std::vector<FlashTiles> list{flash_tiles(kernel, dim, dim, 2, shared)};
+  const bool narrow = dim <= 64;
+  std::vector<FlashTiles> others;
+  if (kernel == FlashKernel::Forward && narrow) others = {{128, 64, 2, 4}, {64, 64, 3, 4}};
+  if (kernel == FlashKernel::Forward && !narrow)
+    others = {{128, 64, 2, 8}, {128, 32, 3, 4}, {64, 64, 2, 4}, {64, 32, 3, 4}};
+  if (kernel == FlashKernel::BackwardKv && narrow)
+    others = {{64, 128, 2, 8}, {64, 64, 3, 4}, {32, 64, 2, 4}};
+  if (kernel == FlashKernel::BackwardKv && !narrow) others = {{32, 64, 2, 4}, {32, 128, 3, 8}};
+  if (kernel == FlashKernel::BackwardQ && narrow)
+    others = {{128, 64, 2, 8}, {64, 64, 2, 4}, {128, 32, 3, 4}};
+  if (kernel == FlashKernel::BackwardQ && !narrow) others = {{64, 32, 2, 4}, {128, 32, 3, 8}};
+  for (FlashTiles& t : others) {
+    t.shared_bytes = flash_shared_bytes(kernel, t, dim, dim);
+    if (t.shared_bytes <= shared) list.push_back(t);
+  }
+  return list;
+}
+
+void portable(Bench& bench, const Problem& problem, bool sweep) {
   const FlashInstance& instance = problem.instance;
   const FlashParams& p = problem.params;
   const auto shared = static_cast<size_t>(bench.device().info().shared_per_block);
   std::vector<Kernels> kept;
-  const auto launcher = [&](FlashKernel kernel) -> Launch {
-    const FlashTiles tiles = flash_tiles(kernel, instance.head_dim, instance.value_dim, 2, shared);
+  const auto launcher = [&](FlashKernel kernel, std::optional<FlashTiles> wanted = {}) -> Launch {
+    const FlashTiles tiles =
+        wanted.value_or(flash_tiles(kernel, instance.head_dim, instance.value_dim, 2, shared));
     kept.push_back(compile(bench.device(), flash_source(kernel, instance, tiles)));
     const cuda::Kernel entry = kept.back().module->kernel(std::string(flash_entry(kernel)));
     if (tiles.shared_bytes > 0)
@@ -521,6 +544,21 @@ void portable(Bench& bench, const Problem& problem) {
   const double backward_error = problem.backward_error();
   bench.report(problem.shape(), "portable backward", 2.5 * problem.shape().forward_flops(),
                bench.time(backward), backward_error, kLimit);
+  if (!sweep) return;
+  // Of the whole backward's operations, each of its kernels does its share.
+  for (auto [kernel, share, forwards] : {std::tuple{FlashKernel::Forward, "forward", 1.0},
+                                         {FlashKernel::BackwardKv, "dk and dv", 2.0},
+                                         {FlashKernel::BackwardQ, "dq", 1.5}})
+    for (const FlashTiles& t : portable_variants(kernel, instance.head_dim, shared)) {
+      const Launch alone = launcher(kernel, t);
+      alone();
+      const double off =
+          kernel == FlashKernel::Forward ? problem.forward_error() : problem.backward_error();
+      bench.report(problem.shape(),
+                   fmt::format("portable {} {}x{} stages {} warps {}", share, t.tile_m, t.tile_n,
+                               t.stages, t.warps),
+                   forwards * problem.shape().forward_flops(), bench.time(alone), off, kLimit);
+    }
 }
 
 // The table's tiles, then others to compare with.
@@ -622,7 +660,7 @@ int run(const std::string& only, bool sweep, bool with_portable, int repeat, boo
   Bench bench(device, repeat);
   for (const Shape& shape : shapes) {
     const Problem problem(device, bench.stream(), shape);
-    if (with_portable) portable(bench, problem);
+    if (with_portable) portable(bench, problem, sweep);
     for (const FlashHopperTiles& tiles : forward_variants(problem.instance, sweep))
       hopper_forward(bench, problem, tiles);
     hopper_backward(bench, problem, true, std::nullopt);
