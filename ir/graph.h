@@ -273,6 +273,9 @@ class InsertionScope {
 struct State {
   std::string name;
   TensorType type;
+  // Another state, of which this one is a copy in a narrower float type, derived and never saved:
+  // a graph that writes that one writes this one too, and so does whoever sets it. "": none.
+  std::string cast_of = {};
 };
 
 class Module {

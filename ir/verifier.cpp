@@ -81,11 +81,41 @@ void verify(const Graph& graph) {
   }
 }
 
+namespace {
+
+// Whether the graph gives the state a next value.
+bool writes(const Graph& graph, const std::string& state) {
+  for (const GraphOutput& o : graph.outputs())
+    if (o.name == state) return o.value != graph.find_input(state);
+  return false;
+}
+
+void verify_copies(const Module& module) {
+  for (const State& copy : module.states) {
+    if (copy.cast_of.empty()) continue;
+    const State* whole = module.find_state(copy.cast_of);
+    if (whole == nullptr || !whole->cast_of.empty())
+      throw Error(fmt::format("state {} is a copy of {}, which is no state with a value of its own",
+                              copy.name, copy.cast_of));
+    if (whole->type.shape != copy.type.shape || !is_float(copy.type.dtype) ||
+        !is_float(whole->type.dtype) || size_of(copy.type.dtype) >= size_of(whole->type.dtype))
+      throw Error(fmt::format("state {} ({}) cannot be a narrower copy of {} ({})", copy.name,
+                              copy.type.str(), whole->name, whole->type.str()));
+    for (const auto& g : module.graphs())
+      if (writes(*g, copy.cast_of) != writes(*g, copy.name))
+        fail(*g, nullptr,
+             fmt::format("{} and its copy {} are not written together", whole->name, copy.name));
+  }
+}
+
+}  // namespace
+
 void verify(const Module& module) {
   std::set<std::string> names;
   for (const State& s : module.states)
     if (!names.insert(s.name).second) throw Error(fmt::format("two states are named {}", s.name));
   for (const auto& g : module.graphs()) verify(*g);
+  verify_copies(module);
 }
 
 }  // namespace sinter

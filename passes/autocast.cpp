@@ -167,7 +167,8 @@ class Casting {
     std::vector<Value> operands;
     for (Value v : op.operands()) operands.push_back(v ? home_.at(v) : Value());
     if (computes_narrow(op)) return contract(op, std::move(operands));
-    if (op.def().kind == OpKind::View && follows(op, operands)) return view(op, operands);
+    if (op.def().kind == OpKind::View && follows(op, operands))
+      return view(op, std::move(operands));
     for (size_t i = 0; i < operands.size(); ++i)
       if (is_f32(op.operand(i))) operands[i] = wide(operands[i], op.segment());
     Op& copy = clone_op(op, graph_, std::move(operands));
@@ -224,19 +225,8 @@ class Casting {
     }
     return any;
   }
-  void view(const Op& op, const std::vector<Value>& operands) {
-    OpInit init;
-    const AttrSchema& schema = op.def().schema;
-    std::shared_ptr<void> attrs = schema.copy(op.raw_attrs().get());
-    for (size_t i = 0; i < schema.items.size(); ++i)
-      if (schema.items[i].is_result_type) {
-        TensorType type = op.result().type();
-        type.dtype = narrow_;
-        schema.items[i].set(attrs.get(), i, AttrValue(std::move(type)));
-      }
-    init.attrs = std::move(attrs);
-    init.operands = operands;
-    Op& copy = graph_.create(op.def(), std::move(init));
+  void view(const Op& op, std::vector<Value> operands) {
+    Op& copy = detail::view_as(op, std::move(operands));
     for (size_t i = 0; i < op.num_results(); ++i) {
       copy.result(i).set_name(op.result(i).name());
       home_[op.result(i)] = copy.result(i);

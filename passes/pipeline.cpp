@@ -89,6 +89,9 @@ std::vector<PipelineStep> default_pipeline() {
            "canonicalize",
            "cse",
            "dce",
+           // Behind cse and dce, which leave the casts that are needed; before recompute, which
+           // would count them as values to keep.
+           "weight-copies",
            "recompute",
            "native",
            "expand",

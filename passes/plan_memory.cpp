@@ -280,8 +280,11 @@ std::string place(const MemoryPlan& plan, const PlannedValue& p) {
   switch (p.where) {
     case PlannedValue::Arena:
       return fmt::format("arena +{}", p.offset);
-    case PlannedValue::Input:
-      return graph.module().find_state(p.value.name()) ? "state" : "input";
+    case PlannedValue::Input: {
+      const State* state = graph.module().find_state(p.value.name());
+      if (state == nullptr) return "input";
+      return state->cast_of.empty() ? "state" : "state, cast of " + state->cast_of;
+    }
     case PlannedValue::Output:
       return fmt::format("output {}", graph.outputs()[at].name);
     case PlannedValue::State:

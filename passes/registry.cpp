@@ -50,6 +50,8 @@ const std::vector<PassInfo>& pass_registry() {
       SINTER_PASS(run_round_operands, "round-operands",
                   "casts the operands of contractions that compute in a narrower type", "",
                   PassInfo::Refused),
+      SINTER_PASS(run_weight_copies, "weight-copies",
+                  "keeps the narrow copies of weights that contractions read as states"),
       SINTER_PASS(run_cse, "cse", "merges equal ops of one segment"),
       SINTER_PASS(run_dce, "dce", "removes ops and sub-graphs that nothing uses"),
       SINTER_PASS(run_recompute, "recompute",

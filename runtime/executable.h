@@ -117,7 +117,8 @@ class Session {
   virtual void synchronize() = 0;
 
   virtual Tensor state(std::string_view name) const = 0;
-  // Checked by name, dtype and shape.
+  // Checked by name, dtype and shape. Copies of the state follow (State::cast_of); a copy itself
+  // cannot be set.
   virtual void set_state(std::string_view name, const Tensor& value) = 0;
 };
 

@@ -127,11 +127,16 @@ class ReferenceSession final : public Session {
 
   Tensor state(std::string_view name) const override { return states_[index_of(name)].clone(); }
   void set_state(std::string_view name, const Tensor& value) override {
+    const auto& states = executable_.module().states;
     size_t index = index_of(name);
-    TensorType expected = executable_.module().states[index].type;
+    check_settable(states[index]);
+    TensorType expected = states[index].type;
     TensorType held = executable_.held(expected);
     if (value.type() != held) require_type(fmt::format("state '{}'", name), expected, value.type());
     states_[index] = value.dtype() == held.dtype ? value.clone() : value.to(held.dtype);
+    for (size_t i = 0; i < states.size(); ++i)
+      if (states[i].cast_of == name)
+        states_[i] = states_[index].to(executable_.held(states[i].type).dtype);
   }
 
  private:

@@ -33,6 +33,12 @@ void check_bindings(std::string_view graph, std::span<const Port> ports, const B
           fmt::format("input '{}' ({}) of @{} is not given", port.name, port.type.str(), graph));
 }
 
+void check_settable(const State& state) {
+  if (!state.cast_of.empty())
+    throw Error(
+        fmt::format("state '{}' is a copy of '{}', and follows it", state.name, state.cast_of));
+}
+
 namespace {
 
 class CompiledSession final : public Session {
@@ -93,10 +99,16 @@ class CompiledSession final : public Session {
   }
 
   void set_state(std::string_view name, const Tensor& value) override {
+    const auto& states = compiled_.module->states;
     size_t index = state_index(name);
-    require_type(fmt::format("state '{}'", name), compiled_.module->states[index].type,
-                 value.type());
+    check_settable(states[index]);
+    require_type(fmt::format("state '{}'", name), states[index].type, value.type());
     memory_->write_state(compiled_.state_offsets[index], value.bytes(), value.data());
+    for (size_t i = 0; i < states.size(); ++i) {
+      if (states[i].cast_of != name) continue;
+      Tensor copy = value.to(states[i].type.dtype);
+      memory_->write_state(compiled_.state_offsets[i], copy.bytes(), copy.data());
+    }
   }
 
  private:

@@ -114,7 +114,8 @@ class Runner {
   std::vector<std::pair<std::string, Tensor>> values() const {
     std::vector<std::string> names = options_.print;
     if (names.empty())
-      for (const GraphOutput& o : graph().outputs()) names.push_back(o.name);
+      for (const GraphOutput& o : graph().outputs())
+        if (!is_copy(o.name)) names.push_back(o.name);
     std::vector<std::pair<std::string, Tensor>> result;
     for (const std::string& name : names) {
       auto found = outputs_.find(name);
@@ -137,6 +138,11 @@ class Runner {
   }
 
  private:
+  // States that a pass derived from others are no results of the user's graph.
+  bool is_copy(const std::string& name) const {
+    const State* state = executable().module().find_state(name);
+    return state != nullptr && !state->cast_of.empty();
+  }
   const Graph& graph() const {
     const Graph* found = executable().module().find(graph_);
     SINTER_CHECK(found != nullptr, "graph @{} went away in the pipeline", graph_);

@@ -280,8 +280,9 @@ std::string GptTrainer::sample(std::string_view prompt, int64_t count, double te
 std::vector<std::string> GptTrainer::optimizer_names() const {
   std::vector<std::string> names;
   for (const State& s : program_.executable().module().states)
-    // What is accumulated is made anew by each step.
-    if (!model_->is_parameter(s.name) && !s.name.starts_with(kAccumulatedPrefix))
+    // What is accumulated is made anew by each step, copies by whoever sets what they copy.
+    if (!model_->is_parameter(s.name) && !s.name.starts_with(kAccumulatedPrefix) &&
+        s.cast_of.empty())
       names.push_back(s.name);
   return names;
 }

@@ -28,7 +28,13 @@ class Parser {
       next();
       std::string name = word("a state's name");
       punct(":");
-      module_->states.push_back({std::move(name), type()});
+      State state{std::move(name), type()};
+      if (accept("=")) {
+        if (!is_word("cast")) fail(peek(), fmt::format("expected 'cast', got {}", shown(peek())));
+        next();
+        state.cast_of = word("a state's name");
+      }
+      module_->states.push_back(std::move(state));
     }
     // Graphs may call later ones: bodies are read in the order in which callees come first.
     scan_graphs();

@@ -139,7 +139,9 @@ std::string print(const Module& module, const PrintOptions& options) {
   std::string out;
   bool plain = module.target == Target{} && module.states.empty() && module.graphs().size() == 1;
   if (!plain) out += fmt::format("module {}\n", print(module.target));
-  for (const State& s : module.states) out += fmt::format("state {}: {}\n", s.name, s.type.str());
+  for (const State& s : module.states)
+    out += fmt::format("state {}: {}{}\n", s.name, s.type.str(),
+                       s.cast_of.empty() ? "" : " = cast " + s.cast_of);
   for (size_t i = 0; i < module.graphs().size(); ++i) {
     if (!plain || i) out += "\n";
     out += print(*module.graphs()[i], options);

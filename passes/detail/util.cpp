@@ -74,6 +74,21 @@ std::vector<Value> expand_in_place(Op& op, bool keep) {
   return values;
 }
 
+Op& view_as(const Op& view, std::vector<Value> operands) {
+  OpInit init;
+  const AttrSchema& schema = view.def().schema;
+  std::shared_ptr<void> attrs = schema.copy(view.raw_attrs().get());
+  for (size_t i = 0; i < schema.items.size(); ++i)
+    if (schema.items[i].is_result_type) {
+      TensorType type = view.result().type();
+      type.dtype = operands.at(0).dtype();
+      schema.items[i].set(attrs.get(), i, AttrValue(std::move(type)));
+    }
+  init.attrs = std::move(attrs);
+  init.operands = std::move(operands);
+  return view.graph().create(view.def(), std::move(init));
+}
+
 bool is_check(const Op& op) {
   const auto& items = op.def().schema.items;
   return std::any_of(items.begin(), items.end(),

@@ -22,6 +22,10 @@ size_t erase_uncalled(Module& module, const std::vector<Graph*>& entries_at_firs
 // With `keep` the op stays behind without uses, so that values which a caller holds stay valid.
 std::vector<Value> expand_in_place(Op& op, bool keep = false);
 
+// The view of a value of another dtype, in front of what is being inserted; operands and result
+// have that dtype alone.
+Op& view_as(const Op& view, std::vector<Value> operands);
+
 // The output of that name, else the input or other value; null when there is none.
 Value find_value(const Graph& graph, std::string_view name);
 

@@ -69,5 +69,7 @@ std::unique_ptr<Session> make_compiled_session(std::shared_ptr<const Executable>
 // those that are states are not bound. `widen`: floats may also be given as f64.
 void check_bindings(std::string_view graph, std::span<const Port> ports, const Bindings& given,
                     bool widen = false);
+// Refuses to set a state that is derived from another one.
+void check_settable(const State& state);
 
 }  // namespace sinter::detail

@@ -67,7 +67,7 @@ TEST_CASE("pipeline: the rest follows the last pass named") {
   // The first cse, then the second.
   auto rest = names(rest_of_pipeline(parse_pipeline("autodiff,cse")));
   CHECK(rest.front() == "dce");
-  CHECK(rest[1] == "recompute");
+  CHECK(rest[1] == "weight-copies");
   rest = names(rest_of_pipeline(parse_pipeline("cse,expand,cse")));
   CHECK(rest[1] == "align");
   CHECK(rest[2] == "layout");
