@@ -348,6 +348,7 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
 
   const float c = kHopperScaled ? 1.0f : static_cast<float>(p.scale * 1.4426950408889634);
   uint32_t count = 0;  // key tiles that went by
+  uint32_t due = 0;    // the number of the one whose O += P V is still to be issued
   float s[kTileN / 2], o[kValueWidth / 2], factor[2];
   uint32_t probabilities[kTileN / 4];
 
@@ -395,14 +396,15 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
     rows.slope = kSlopes ? p.slopes[item.head] * kLog2E : 0.0f;
     if constexpr (kDropout) dropout = flash_dropout(p, item.batch, item.head);
   };
-  // kJoin: whether there is a next item, of which the warpgroup sees the first tile.
+  // kJoin: whether there is a next item, of which the warpgroup skips so few tiles that their V is
+  // there while the last V of this one is still to be read.
   const auto joins = [&](const HopperItem& next) {
     if (next.head < 0) return false;
     const int above = next.row + 64 * group;
     const int first = max(above, 0), last = min(above + 64, p.queries) - 1;
     if (last < first) return false;
     const Interval seen = hopper_rows_see(p, next.batch, next.length, first, last);
-    return seen.end > seen.begin && (seen.end + kTileN - 1) / kTileN == next.tile_end;
+    return seen.end > seen.begin && next.tile_end - (seen.end + kTileN - 1) / kTileN < kStages;
   };
   // O and the log-sum-exp leave. The item is read again rather than kept.
   const auto leave = [&](int round, float(&sum)[2], const float(&used)[2]) {
@@ -505,8 +507,8 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
     };
     // Waits for V of the tile before, `of_tile`, and returns its place.
     const auto await_v = [&](int of_tile) {
-      const uint32_t stage = hopper_stage<kStages>(count - 1);
-      hopper::barrier_wait(barrier(F::kVFull + stage), hopper_parity<kStages>(count - 1));
+      const uint32_t stage = hopper_stage<kStages>(due);
+      hopper::barrier_wait(barrier(F::kVFull + stage), hopper_parity<kStages>(due));
       const uint32_t place = shared + F::kV + stage * F::V::kBytes;
       if constexpr (kUnseen) {
         const Interval all = hopper_rows_see(p, item.batch, item.length, 0, p.queries - 1);
@@ -520,7 +522,7 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
       (void)of_tile;
       return place;
     };
-    const auto release_v = [&] { release(F::kVEmpty + hopper_stage<kStages>(count - 1)); };
+    const auto release_v = [&] { release(F::kVEmpty + hopper_stage<kStages>(due)); };
 
 #pragma unroll 1
     for (; tile >= max(end, item.tile_begin); --tile) skip();
@@ -531,7 +533,7 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
       pass_turn();
       hopper::wgmma_wait<0>(s);
       release_k();
-      ++count;
+      due = count++;
       soften();
       hopper_pack(probabilities, s);
 #pragma unroll 1
@@ -550,6 +552,8 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
                 used[r] = rows.used[r];
               }
               start(next, ++round);
+#pragma unroll 1
+              for (; tile >= end; --tile) skip();
             }
           }
           if (!joined) break;
@@ -564,7 +568,7 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
         const bool rescale = soften();
         hopper::wgmma_wait<0>(o, probabilities);
         release_v();
-        ++count;
+        due = count++;
         if constexpr (kJoin) {
           if (joined) {
             leave(round - 1, sum, used);
