@@ -31,12 +31,14 @@ int64_t kept_values(const Target& target) {
                           : target.l2 / 16 / static_cast<int64_t>(sizeof(double));
 }
 
-// The widest access that suits every buffer: one vector of the widest element. Buffers that q does
-// not run through (a seed, a learning rate) do not count.
+// The widest access that suits the buffers that make up the traffic: one vector of their widest
+// element. What every row reads again (a bias in f32) comes from the cache, in several accesses.
 int widest_vector(const Kernel& k, const Target& target) {
-  int64_t bytes = 1;
+  int64_t most = 0, bytes = 1;
+  for (const KernelBuffer& b : k.buffers) most = std::max(most, b.type.elements());
   for (const KernelBuffer& b : k.buffers)
-    if (b.type.elements() >= k.extent[1]) bytes = std::max(bytes, size_of(b.type.dtype));
+    if (b.type.elements() >= std::max(most / 4, k.extent[kAxisQ] / 4))
+      bytes = std::max(bytes, size_of(b.type.dtype));
   return static_cast<int>(std::clamp<int64_t>(target.vector_bytes / bytes, 1, 8));
 }
 
