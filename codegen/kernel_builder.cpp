@@ -47,6 +47,7 @@ struct Space {
   Kernel::Class kind = Kernel::Pointwise;
   int64_t p = 1, q = 1;
   KernelAxis reduce_axis = kAxisR;
+  bool by_parts = false;
 };
 
 class Builder {
@@ -73,6 +74,21 @@ class Builder {
       int64_t elements = v.type().elements();
       // Rows of nothing have no elements to store, and none to load.
       if (elements == 0 && space_.p > 0) continue;
+      if (space_.by_parts) {
+        for (const StoredPart& part : stored_parts(v)) {
+          std::vector<IndexExpr> at = delinearize(p * space_.q + q, part.value.shape());
+          KernelStore s = store;
+          s.axes = static_cast<AxisSet>(axis_bit(kAxisP) | axis_bit(kAxisQ));
+          s.node = element(part.value, at);
+          if (part.first != 0) {
+            IndexExpr& moved = at[static_cast<size_t>(part.axis)];
+            moved = moved + IndexExpr(part.first);
+          }
+          s.at = linearize(at, v.shape());
+          kernel_.stores.push_back(std::move(s));
+        }
+        continue;
+      }
       bool per_row = space_.kind == Kernel::Row && elements == space_.p && elements != all;
       SINTER_CHECK(per_row || elements == all,
                    "a kernel over {} x {} cannot store output {} of type {}", space_.p, space_.q, i,
@@ -318,8 +334,9 @@ class Builder {
            load.index.high() < kernel_.buffers[static_cast<size_t>(load.buffer)].type.elements();
   }
 
-  // A copy of a node's cone whose loads happen only where they are in range or under `guard`, and whose checks see a valid
-  // index elsewhere. The cone holds no reduction: iteration_space refuses that.
+  // A copy of a node's cone whose loads happen only where they are in range or under `guard`, and
+  // whose checks see a valid index elsewhere. The cone holds no reduction: iteration_space refuses
+  // that.
   int guarded(int id, const Guard& guard) {
     std::unordered_map<int, int> done;
     std::vector<int> stack{id};
@@ -456,6 +473,7 @@ int divisions_of_q(const Kernel& k) {
     if (n.kind == KernelNode::Load || n.kind == KernelNode::Index) add(n.index);
     for (const GuardTerm& t : n.guard.terms) add(t.e);
   }
+  for (const KernelStore& s : k.stores) add(s.at);
   return count;
 }
 
@@ -507,7 +525,9 @@ Kernel build_kernel(const Graph& body, const SourceLocation& loc) {
 
   // q is the longest run of trailing axes that every access follows without division, or else with
   // the fewest.
-  const Shape& shape = body.outputs()[0].value.shape();
+  space.by_parts = iteration.by_parts;
+  Value first = body.outputs()[0].value;
+  const Shape& shape = space.by_parts ? stored_parts(first)[0].value.shape() : first.shape();
   int64_t elements = num_elements(shape);
   int64_t q = elements;
   std::optional<Kernel> best;

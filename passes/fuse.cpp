@@ -4,8 +4,8 @@
 // iteration space (iteration_space.h), no cycle arises, and nothing costly would be computed many
 // times over. Views and constants are never stored for their own sake: each group that reads
 // through one gets a copy. So does a cheap op with one large operand and consumers in several
-// groups, since reading that operand costs no more than reading the result; and one call of a
-// function (exp), where a group of the backward pass would have it kept. Afterwards groups over the
+// groups, since reading that operand costs no more than reading the result; and a function (exp,
+// silu) where a group of the backward pass would have it kept. Afterwards groups over the
 // same data are merged, also where one reads what the other makes. Equal bodies become one graph.
 //
 // Switched off, every op becomes a kernel of its own.
@@ -36,7 +36,9 @@ constexpr size_t kMaxSiblings = 8;
 constexpr size_t kMaxVisits = 1 << 17;
 // What so many read is stored, and not made again by each.
 constexpr size_t kManyReaders = 8;
-constexpr int kCheapNodes = 8;              // scalar operations that cost less than a memory access
+constexpr int kCheapNodes = 8;  // scalar operations that cost less than a memory access
+// Scalar operations that take as long as to write and read an element of f32, and those of a call.
+constexpr int kKeptNodes = 40, kCallNodes = 10;
 constexpr int64_t kCachedElements = 32768;  // reading so many again and again costs little
 
 struct Group {
@@ -344,16 +346,20 @@ class Fuser {
     return count <= kCheapNodes;
   }
 
-  // Whether an element is one call of a function: dearer than a memory access, but not than to be
-  // written, kept for the backward pass and read again.
-  static bool is_one_call(const Op& op) {
+  // Whether an element costs less than to be written, kept for the backward pass and read again,
+  // where the groups that read it are as large as it is.
+  static bool is_cheaper_than_kept(const Op& op, const std::vector<Group*>& readers) {
     if (op.def().kind != OpKind::Pointwise || !op.def().scalar) return false;
+    for (const Group* g : readers)
+      if (g->work() >= 2 * op.result().type().elements()) return false;
     std::vector<DType> types;
     for (Value v : op.operands()) types.push_back(v.dtype());
-    int count = 0;
-    for (const ExprNode& n : op.def().scalar(types, op.raw_attrs().get()).nodes)
-      count += intrinsic(n.fn).arity > 0;
-    return count <= 1;
+    int cost = 0;
+    for (const ExprNode& n : op.def().scalar(types, op.raw_attrs().get()).nodes) {
+      const Intrinsic& row = intrinsic(n.fn);
+      if (row.arity > 0) cost += row.costly ? kCallNodes : 1;
+    }
+    return cost <= kKeptNodes;
   }
   static bool is_backward(const Group& g) {
     return std::all_of(g.ops.begin(), g.ops.end(), [](const Op* op) { return op->from().known(); });
@@ -510,7 +516,8 @@ class Fuser {
       else if (std::find(candidates.begin(), candidates.end(), g) == candidates.end())
         candidates.push_back(g);
     }
-    bool repeated = is_cheap(op) || (is_one_call(op) && bridges_passes(op, candidates));
+    bool repeated =
+        is_cheap(op) || (bridges_passes(op, candidates) && is_cheaper_than_kept(op, candidates));
     if (!off_ && !hard && candidates.size() > 1 && repeated && large_operands(op) <= 1 &&
         !narrows(op)) {
       copied_.insert(&op);

@@ -1,4 +1,5 @@
 #include <sinter/ir/op_def.h>
+#include <sinter/ir/ops/view.h>
 #include <sinter/passes/iteration_space.h>
 
 #include <algorithm>
@@ -167,8 +168,54 @@ std::pair<int64_t, int64_t> order_of(const Op& op) {
 
 }  // namespace
 
+std::vector<StoredPart> stored_parts(Value result) {
+  const Op* op = result.op();
+  if (op == nullptr || !op->is("concat") || op->operands().size() < 2) return {{result}};
+  std::vector<StoredPart> parts;
+  const int64_t axis = *normalize_axis(op->attrs<ConcatAttrs>().axis.value, result.rank());
+  for (Value v : op->operands()) {
+    if (v.shape() != op->operand(0).shape()) return {{result}};
+    const auto count = static_cast<int64_t>(parts.size());
+    parts.push_back({v, axis, count * v.shape()[static_cast<size_t>(axis)]});
+  }
+  return parts;
+}
+
+namespace {
+
+// Results of one size, some of them parts of concats, and no reduction. Null: not so.
+std::optional<IterationSpace> space_by_parts(std::span<const Op* const> ops,
+                                             std::span<const Value> results) {
+  for (const Op* op : ops) {
+    const OpKind kind = op->def().kind;
+    if (kind == OpKind::Prefix || kind == OpKind::Reduce || kind == OpKind::Scatter)
+      return std::nullopt;
+  }
+  std::vector<StoredPart> stored;
+  for (Value v : results)
+    for (const StoredPart& part : stored_parts(v)) stored.push_back(part);
+  if (stored.size() == results.size()) return std::nullopt;
+  IterationSpace space;
+  space.by_parts = true;
+  space.p = stored.front().value.type().elements();
+  for (const StoredPart& part : stored)
+    if (part.value.type().elements() != space.p) return std::nullopt;
+  Tracer tracer(ops, space);
+  const IndexExpr all = IndexExpr::axis(kAll, space.p);
+  try {
+    for (const StoredPart& part : stored)
+      tracer.value(part.value, delinearize(all, part.value.shape()));
+  } catch (const Declined&) {
+    return std::nullopt;
+  }
+  return tracer.space_;
+}
+
+}  // namespace
+
 Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
                                        std::span<const Value> results) {
+  if (auto space = space_by_parts(ops, results)) return *space;
   auto declined = [](std::string reason) { return Diagnostic{{}, std::move(reason)}; };
   int64_t most = 0, least = INT64_MAX;
   for (Value v : results) {

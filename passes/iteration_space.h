@@ -22,7 +22,18 @@ struct IterationSpace {
   int64_t p = 1;  // pointwise and column: all results, q = 1; how to split them is codegen's choice
   int64_t q = 1;
   int64_t r = 1;  // elements reduced: q for rows
+  // Pointwise: results that are concats of equal parts are stored part by part. The kernel visits
+  // the elements of one part, and makes what stands there in all of them.
+  bool by_parts = false;
 };
+
+// A value that a kernel stores, and where in the result it belongs to.
+struct StoredPart {
+  Value value;
+  int64_t axis = 0, first = 0;  // element [..., first + i, ...] of the result along `axis`
+};
+// The operands of a concat of equal shapes; else the result itself.
+std::vector<StoredPart> stored_parts(Value result);
 
 // The space of `ops` (in order; none calls a graph) with `results`, values that they define and
 // that are stored. Fails with the reason when they cannot share one kernel.
