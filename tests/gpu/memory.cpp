@@ -23,10 +23,11 @@ std::unique_ptr<Module> blocks(int count, bool recompute) {
   std::vector<std::string> wrt;
   for (int i = 0; i < count; ++i) {
     std::string up = fmt::format("up{}", i), down = fmt::format("down{}", i);
-    module->states.push_back({up, bf16({1024, 4096})});
-    module->states.push_back({down, bf16({4096, 1024})});
-    Value w1 = graph.add_input(up, module->states[module->states.size() - 2].type);
-    Value w2 = graph.add_input(down, module->states.back().type);
+    module->states.push_back({up, {DType::F32, {1024, 4096}}});
+    module->states.push_back({down, {DType::F32, {4096, 1024}}});
+    Value w1 =
+        cast(graph.add_input(up, module->states[module->states.size() - 2].type), DType::BF16);
+    Value w2 = cast(graph.add_input(down, module->states.back().type), DType::BF16);
     if (recompute) graph.set_current_segment(fmt::format("block{}", i));
     x = x + matmul(gelu(matmul(x, w1)), w2);
     graph.set_current_segment("");
