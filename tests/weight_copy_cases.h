@@ -59,7 +59,7 @@ inline void keeps_weight_copies(const CompileOptions& options) {
   auto both = [&](std::string_view graph, const Bindings& inputs) {
     Bindings a = kept->run(graph, inputs), b = cast->run(graph, inputs);
     REQUIRE(a.size() == b.size());
-    for (const auto& [name, value] : a) CHECK_MESSAGE(value.same_bits(b.at(name)), name);
+    for (const auto& each : a) CHECK_MESSAGE(each.second.same_bits(b.at(each.first)), each.first);
     for (const State& s : cast->executable().module().states)
       CHECK_MESSAGE(kept->state(s.name).same_bits(cast->state(s.name)), s.name);
     CHECK(kept->state("w.bf16").same_bits(kept->state("w").to(DType::BF16)));
