@@ -186,16 +186,18 @@ std::vector<TemplateAction> hopper_backward(const TemplateCall& call) {
   auto space = [](int64_t offset) {
     return TemplateArgument::pointer({TemplatePointer::Scratch, 0, offset});
   };
-  std::string source = flash_hopper_source(kUnit, instance, tiles);
+  bool ordered = call.op.native() != "hopper_unordered";
+  std::string source = flash_hopper_source(kUnit, instance, tiles, ordered);
   int64_t query_tiles = c.batch * c.heads * ((c.queries + tiles.tile_m - 1) / tiles.tile_m);
   int64_t key_tiles = (c.keys + tiles.tile_n - 1) / tiles.tile_n;
   int64_t heads = c.batch * c.kv_heads, blocks = call.target.multiprocessors;
   // Which sum comes when is known from the boundaries: were they not to rise, blocks that share a
   // head would wait for turns that never come.
-  int parts = instance.documents ? 1
-                                 : flash_hopper_backward_parts(
-                                       static_cast<int>(heads), static_cast<int>(key_tiles),
-                                       static_cast<int>(blocks), instance.causal);
+  int parts =
+      instance.documents && ordered
+          ? 1
+          : flash_hopper_backward_parts(static_cast<int>(heads), static_cast<int>(key_tiles),
+                                        static_cast<int>(blocks), instance.causal);
   constexpr int kRowThreads = 256;
   auto shared = static_cast<int64_t>(tiles.shared_bytes);
   std::vector<TemplateAction> actions;

@@ -9,6 +9,7 @@ std::span<const TemplateBuilder> template_builders() {
       {"attention", "portable", build_portable_attention},
       {"attention", "plain", build_plain_attention},
       {"attention_backward", "hopper", build_hopper_attention},
+      {"attention_backward", "hopper_unordered", build_hopper_attention},
       {"attention_backward", "portable", build_portable_attention},
       {"attention_backward", "plain", build_plain_attention},
   };

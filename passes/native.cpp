@@ -3,7 +3,8 @@
 // The kernels of an op are tried in order of preference; the first that takes the op is written
 // on it, and `expand` and `fuse` leave it whole. Nothing else changes. Without CUDA no op has a
 // kernel. With `use=KERNEL` other kernels are not looked at, with `skip=OP,…` these ops are left
-// alone, with `require=OP,…` one of these that no kernel takes is an error.
+// alone, with `require=OP,…` one of these that no kernel takes is an error. With `unordered=OP,…`
+// these may have kernels whose results differ in their last bits from run to run.
 
 #include <sinter/passes/native.h>
 
@@ -19,11 +20,11 @@ namespace sinter {
 namespace {
 
 // The first rule that takes the op, or null; `why` receives what the others declined for.
-const NativeRule* choose(const Op& op, const Target& target, std::string_view use,
+const NativeRule* choose(const Op& op, const Target& target, std::string_view use, bool unordered,
                          std::string* why) {
   if (!target.is_cuda()) return nullptr;
   for (const NativeRule& rule : native_rules(op.name())) {
-    if (!use.empty() && rule.kernel != use) continue;
+    if ((!use.empty() && rule.kernel != use) || (rule.unordered && !unordered)) continue;
     std::optional<std::string> reason = rule.declines(op, target);
     if (!reason && use.empty() && rule.slower != nullptr) reason = rule.slower(op, target);
     if (!reason) return &rule;
@@ -64,13 +65,15 @@ void run_native(Module& module, PassContext& context) {
   std::string_view use = context.option("use");
   std::string skip = fmt::format(",{},", context.option("skip"));
   std::string require = fmt::format(",{},", context.option("require"));
+  std::string unordered = fmt::format(",{},", context.option("unordered"));
   for (Graph* graph : detail::entry_graphs(module))
     for (Op& op : *graph) {
       if (!op.native().empty()) continue;  // chosen by whoever wrote the text
       const std::string name = fmt::format(",{},", op.name());
       if (skip.find(name) != std::string::npos) continue;
       std::string why;
-      const NativeRule* rule = choose(op, module.target, use, &why);
+      const NativeRule* rule =
+          choose(op, module.target, use, unordered.find(name) != std::string::npos, &why);
       if (rule != nullptr)
         op.set_native(std::string(rule->kernel));
       else if (require.find(name) != std::string::npos)

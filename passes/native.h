@@ -32,6 +32,9 @@ struct NativeRule {
   // Why the op is better left to other kernels although this one takes it; looked at unless the
   // kernel is asked for by name.
   std::optional<std::string> (*slower)(const Op& op, const Target& target) = nullptr;
+  // Its results may differ in their last bits from run to run: looked at only where the pass's
+  // option `unordered` names the op.
+  bool unordered = false;
 };
 
 // The rules of one op in order of preference.

@@ -206,6 +206,9 @@ bool has_native_attention(const Op& op, const Target& target,
 
 void detail::add_attention_rules(std::vector<NativeRule>& rules) {
   for (std::string_view op : {"attention", "attention_backward"}) {
+    if (op == "attention_backward")
+      rules.push_back(
+          {op, "hopper_unordered", declines_hopper, hopper_scratch, takes_strides, nullptr, true});
     rules.push_back({op, "hopper", declines_hopper, hopper_scratch, takes_strides});
     rules.push_back({op, "portable", declines_portable, scratch, takes_strides});
     rules.push_back({op, "plain", declines_plain, scratch, takes_any_rows, plain_is_slower});

@@ -58,7 +58,7 @@ const std::vector<PassInfo>& pass_registry() {
                   "computes forward values again where the backward pass needs them",
                   "budget=BYTES", PassInfo::RunsOff),
       SINTER_PASS(run_native, "native", "hands ops to kernel templates where the target has one",
-                  "use=KERNEL skip=OP,… require=OP,…"),
+                  "use=KERNEL skip=OP,… require=OP,… unordered=OP,…"),
       SINTER_PASS(run_expand, "expand",
                   "replaces composite ops by smaller ones, and orders and splits reductions", "",
                   PassInfo::Refused),

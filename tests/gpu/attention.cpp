@@ -111,17 +111,20 @@ struct Kind {
   const char* name;
   DType type;
   std::string use;  // a kernel asked for by name
-  bool composed = false;
+  bool composed = false, unordered = false;
 };
 
 CompileOptions options_of(const Kind& kind) {
   CompileOptions options;
   options.device = DeviceKind::Cuda;
   if (kind.composed) choose_attention(options, AttentionChoice::Composed);
-  if (kind.use.empty()) return options;
+  if (kind.use.empty() && !kind.unordered) return options;
   options.pipeline = default_pipeline();
-  for (PipelineStep& step : options.pipeline)
-    if (step.pass->name == "native") step.options["use"] = kind.use;
+  for (PipelineStep& step : options.pipeline) {
+    if (step.pass->name != "native") continue;
+    if (!kind.use.empty()) step.options["use"] = kind.use;
+    if (kind.unordered) step.options["unordered"] = "attention_backward";
+  }
   return options;
 }
 
@@ -131,6 +134,7 @@ std::string kernel_of(const Kind& kind, const AttentionCase& c, bool backward,
   if (kind.composed || !kind.use.empty()) return kind.use;
   const bool hopper =
       arch == "sm_90a" && !c.mask && !c.bias && (!backward || std::max(c.dim, c.value_dim) <= 128);
+  if (hopper && backward && kind.unordered) return "hopper_unordered";
   return hopper ? "hopper" : "portable";
 }
 
@@ -155,11 +159,10 @@ std::vector<AttentionCase> device_cases() {
   for (AttentionCase& c : size_cases()) cases.push_back(std::move(c));
   return cases;
 }
-const Kind kKinds[] = {{"f32 composed", DType::F32, "", true},
-                       {"f32 plain", DType::F32, "plain"},
-                       {"bf16 composed", DType::BF16, "", true},
-                       {"bf16", DType::BF16, ""},
-                       {"bf16 portable", DType::BF16, "portable"}};
+const Kind kKinds[] = {
+    {"f32 composed", DType::F32, "", true},           {"f32 plain", DType::F32, "plain"},
+    {"bf16 composed", DType::BF16, "", true},         {"bf16", DType::BF16, ""},
+    {"bf16 unordered", DType::BF16, "", false, true}, {"bf16 portable", DType::BF16, "portable"}};
 
 // A GPT of three blocks with dropout; so many of them are a recompute segment.
 std::unique_ptr<Model> small_gpt(int64_t recompute_group) {
