@@ -557,13 +557,13 @@ SN_FN void hopper_backward_consume(const hopper::TensorMap& dk_map, const hopper
       hopper_issue_sums(dq, shared, kLag ? shared + B::kS + (stage ^ 1u) * B::S::kBytes : s_tile,
                         group);
       hopper::wgmma_wait<1>(dk, gradients);
+      // Each warp for itself: it has read the rows, which come and go with Q.
+      if ((at & 31) == 0) hopper::barrier_arrive(barrier(B::kQEmpty + stage));
       hopper::wgmma_wait<0>(dq);
       if (!kLag || (state & kBegun) != 0)
         put_sums(dq, (state & 1u) ^ (kLag ? 0u : 1u), at);
       else
         hopper::named_sync(2 + own, 128);
-      // Behind that barrier: all warps have read the rows, which come and go with Q.
-      release(B::kQEmpty + stage);
       if constexpr (kLag) release(B::kStepDone);
       state = (state & kTileParity) | kBegun | ((state + 1) & 3u);
     }
@@ -629,7 +629,7 @@ SN_KERNEL void __launch_bounds__(kThreads, 1)
     hopper::barrier_init(barrier(B::kStepDone), 2);
     for (uint32_t i = 0; i < 2; ++i) {
       hopper::barrier_init(barrier(B::kQFull + i), 1);
-      hopper::barrier_init(barrier(B::kQEmpty + i), 2);
+      hopper::barrier_init(barrier(B::kQEmpty + i), 8);  // by all warps that multiply
       hopper::barrier_init(barrier(B::kDyFull + i), 1);
       hopper::barrier_init(barrier(B::kDyEmpty + i), 2);
       hopper::barrier_init(barrier(B::kSumFull + i), 1);
