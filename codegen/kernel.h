@@ -2,11 +2,12 @@
 // What a kernel computes, free of any target.
 //
 // A Kernel has up to three axes: `p` and `q`, over which results are stored (q runs along memory),
-// and `r`, over which it only reduces. Four classes of kernels share that form:
+// and `r`, over which it reduces. Four classes of kernels share that form:
 //   pointwise   no reduction;
 //   row         reductions over q (softmax, norms): nodes vary over {p,q}, results of reductions
 //               over {p}, and both may be stored;
-//   column      reductions over r, results over {p,q} (bias gradients, embedding gradients);
+//   column      reductions over r, results over {p,q} (bias gradients, embedding gradients), and
+//               over {p,q,r} where they read no reduction (the gradient beside its column sums);
 //   prefix      one running fold along q, stored over {p,q} (cumsum).
 // Nodes are SSA in topological order; `domain` is the set of axes over which a node varies. Two
 // nodes that compute the same are one. Buffers are dense row-major; indices are linear elements.

@@ -48,6 +48,7 @@ struct Space {
   int64_t p = 1, q = 1;
   KernelAxis reduce_axis = kAxisR;
   bool by_parts = false;
+  const IterationSpace* columns = nullptr;  // of a column kernel that stores elements too
 };
 
 class Builder {
@@ -57,6 +58,10 @@ class Builder {
     kernel_.kind = space.kind;
     kernel_.extent[kAxisP] = space.p;
     kernel_.extent[kAxisQ] = space.q;
+    if (space.columns) {
+      kernel_.extent[kAxisR] = space.columns->r;
+      reduced_ = true;
+    }
     for (Value v : body.inputs()) {
       buffer_of_[v] = static_cast<int>(kernel_.buffers.size());
       kernel_.buffers.push_back({fmt::format("in{}", kernel_.buffers.size()), v.type(), false});
@@ -90,11 +95,15 @@ class Builder {
         continue;
       }
       bool per_row = space_.kind == Kernel::Row && elements == space_.p && elements != all;
-      SINTER_CHECK(per_row || elements == all,
+      bool in_terms = space_.columns && elements == all * space_.columns->r && elements != all;
+      SINTER_CHECK(per_row || in_terms || elements == all,
                    "a kernel over {} x {} cannot store output {} of type {}", space_.p, space_.q, i,
                    v.type().str());
       store.at = per_row ? p : p * space_.q + q;
-      store.axes = static_cast<AxisSet>(axis_bit(kAxisP) | (per_row ? 0 : axis_bit(kAxisQ)));
+      store.axes = static_cast<AxisSet>(axis_bit(kAxisP) | (per_row ? 0 : axis_bit(kAxisQ)) |
+                                        (in_terms ? axis_bit(kAxisR) : 0));
+      if (in_terms)
+        store.at = space_.columns->element(store.at, IndexExpr::axis(kAxisR, space_.columns->r));
       store.node = element(v, delinearize(store.at, v.shape()));
       kernel_.stores.push_back(std::move(store));
     }
@@ -510,6 +519,7 @@ Kernel build_kernel(const Graph& body, const SourceLocation& loc) {
     space.q = iteration.q;
   } else if (iteration.kind == IterationSpace::Column) {
     space.kind = Kernel::Column;
+    if (iteration.elements) space.columns = &iteration;
   } else if (iteration.kind == IterationSpace::Prefix) {
     space.kind = Kernel::Prefix;
     space.p = iteration.p;
@@ -526,8 +536,10 @@ Kernel build_kernel(const Graph& body, const SourceLocation& loc) {
   // q is the longest run of trailing axes that every access follows without division, or else with
   // the fewest.
   space.by_parts = iteration.by_parts;
-  Value first = body.outputs()[0].value;
-  const Shape& shape = space.by_parts ? stored_parts(first)[0].value.shape() : first.shape();
+  auto first = std::find_if(results.begin(), results.end(), [&](Value v) {
+    return !iteration.elements || v.type().elements() == iteration.p;
+  });
+  const Shape& shape = space.by_parts ? stored_parts(*first)[0].value.shape() : first->shape();
   int64_t elements = num_elements(shape);
   int64_t q = elements;
   std::optional<Kernel> best;

@@ -156,6 +156,10 @@ struct LoopProgram {
   int num_arrays = 0;
   int64_t grid = 1;  // extent of the outermost For
   int block = 1;     // lanes (CUDA)
+  // CUDA: blocks that a multiprocessor is to hold at once. They may have its registers to
+  // themselves; a compiler that is told nothing makes room for as many as there could be. 0:
+  // nothing is said.
+  int blocks = 0;
   int64_t shared_bytes = 0;
   // CUDA: one more argument, the last, is the address of an integer; unless that is 0 a launch does
   // nothing. For kernels that write state, which a fault must leave as it was.

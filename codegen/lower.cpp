@@ -49,7 +49,7 @@ class Lowering final : public detail::Lowering {
     if (width == 1) return;
     for (size_t i = 0; i < set.size(); ++i) {
       const KernelNode& n = k_.nodes[i];
-      if (!set[i] || n.kind != KernelNode::Load || vars_[i] >= 0) continue;
+      if (!set[i] || n.kind != KernelNode::Load || vars_[i] >= 0 || vector_array_[i] >= 0) continue;
       if (!reads_vectors(n, width) || !is_computed(n.index)) continue;
       Array a = new_array(n.type, width);
       const IndexExpr base = axis_[kAxisQ];
@@ -86,22 +86,37 @@ class Lowering final : public detail::Lowering {
     return g;
   }
   void forget_vectors() { std::fill(vector_array_.begin(), vector_array_.end(), -1); }
+  // The loads of `set` that pass `filter` and can be made at the strip's start.
+  template <typename F>
+  void load_ahead(std::vector<bool> set, int width, F&& filter) {
+    for (size_t i = 0; i < set.size(); ++i)
+      set[i] = set[i] && node(static_cast<int>(i)).kind == KernelNode::Load &&
+               filter(static_cast<int>(i));
+    load_vectors(set, width);
+    compute_where(set, [&](int i) {
+      if (width > 1 && varies(i, kAxisQ)) return false;
+      std::vector<int> inputs = node_inputs(node(i));
+      return std::all_of(inputs.begin(), inputs.end(), [&](int input) { return var(input) >= 0; });
+    });
+  }
 
   // Stores over q from within a strip of `width`: whole vectors where they fit, else one by one.
+  // `terms`: the stores over r as well as q, for one r; else those over q alone.
   class StripStores {
    public:
-    StripStores(Lowering& l, int width) : l_(l), arrays_(l.k_.stores.size(), -1), width_(width) {
+    StripStores(Lowering& l, int width, bool terms = false)
+        : l_(l), arrays_(l.k_.stores.size(), -1), width_(width), terms_(terms) {
       if (width == 1) return;
       for (size_t i = 0; i < arrays_.size(); ++i) {
         const KernelStore& s = l.k_.stores[i];
-        if ((s.axes & axis_bit(kAxisQ)) && is_vector_access(s.at, width))
+        if (takes(s) && is_vector_access(s.at, width))
           arrays_[i] = l.new_array(l.node(s.node).type, width);
       }
     }
     void element() {
       for (size_t i = 0; i < arrays_.size(); ++i) {
         const KernelStore& s = l_.k_.stores[i];
-        if (!(s.axes & axis_bit(kAxisQ))) continue;
+        if (!takes(s)) continue;
         if (arrays_[i] >= 0)
           l_.emit(ArrayStore{arrays_[i], l_.slot_, l_.var(s.node)});
         else
@@ -122,9 +137,13 @@ class Lowering final : public detail::Lowering {
     }
 
    private:
+    bool takes(const KernelStore& s) const {
+      return (s.axes & axis_bit(kAxisQ)) && terms_ == ((s.axes & axis_bit(kAxisR)) != 0);
+    }
     Lowering& l_;
     std::vector<Array> arrays_;
     int width_;
+    bool terms_;
   };
 
   // ---- pointwise and column kernels: strips of q
@@ -194,33 +213,51 @@ class Lowering final : public detail::Lowering {
       else
         in_loop(Level::Vector, slots, fill);
 
-      int64_t extent = k_.extent[kAxisR];
-      in_loop(Level::Serial, (extent + slots - 1) / slots, [&](const IndexExpr& it) {
-        auto element = [&](const IndexExpr& slot) {
-          axis_[kAxisR] = it * slots + slot;
-          Guard in_range;
-          in_range.add(axis_[kAxisR], 0, extent);
-          where(in_range, [&] {
-            axis_[kAxisQ] = base;
-            compute_where(needed, [&](int i) { return level_zero(i) && !varies(i, kAxisQ); });
-            if (vectors) load_vectors(needed, static_cast<int>(width));
-            each([&] {
-              compute_where(needed, [&](int) { return true; });
-              for (size_t n = 0; n < reductions.size(); ++n) {
-                const KernelNode& r = node(reductions[n]);
-                IndexExpr at = slot * width + slot_;
-                Var before = array_load(acc[n], r.type, at);
-                emit(ArrayStore{acc[n], at, combine(r.fn, before, var(r.args[0]))});
-              }
-            });
-            forget_vectors();
-          });
-        };
-        if (slots == 1)
-          element(IndexExpr(0));
-        else
-          in_loop(Level::Vector, slots, element);
-      });
+      // What all terms read is read once: the terms that are stored might lie over it.
+      axis_[kAxisQ] = base;
+      if (vectors)
+        load_ahead(needed, static_cast<int>(width), [&](int i) { return !varies(i, kAxisR); });
+      const std::vector<Array> ahead = vector_array_;
+      // The term at axis r, added to the accumulators from `slot` on.
+      auto term = [&](const IndexExpr& slot) {
+        axis_[kAxisQ] = base;
+        compute_where(needed, [&](int i) { return level_zero(i) && !varies(i, kAxisQ); });
+        if (vectors) load_vectors(needed, static_cast<int>(width));
+        StripStores stores(*this, vectors && phase == 0 ? static_cast<int>(width) : 1, true);
+        each([&] {
+          compute_where(needed, [&](int) { return true; });
+          for (size_t n = 0; n < reductions.size(); ++n) {
+            const KernelNode& r = node(reductions[n]);
+            IndexExpr at = slot * width + slot_;
+            Var before = array_load(acc[n], r.type, at);
+            emit(ArrayStore{acc[n], at, combine(r.fn, before, var(r.args[0]))});
+          }
+          if (phase == 0) stores.element();
+        });
+        axis_[kAxisQ] = base;
+        if (phase == 0) stores.finish();
+        vector_array_ = ahead;
+      };
+      int64_t extent = k_.extent[kAxisR], whole = extent / s_.batch * s_.batch;
+      if (s_.batch > 1)
+        in_loop(Level::Serial, extent / s_.batch, [&](const IndexExpr& it) {
+          term_batch(needed, base, static_cast<int>(width), it, [&] { term(IndexExpr(0)); });
+        });
+      if (s_.batch == 1 || whole < extent) {
+        int64_t first = s_.batch == 1 ? 0 : whole;
+        in_loop(Level::Serial, (extent - first + slots - 1) / slots, [&](const IndexExpr& it) {
+          auto element = [&](const IndexExpr& slot) {
+            axis_[kAxisR] = it * slots + slot + IndexExpr(first);
+            Guard in_range;
+            in_range.add(axis_[kAxisR], 0, extent);
+            where(in_range, [&] { term(slot); });
+          };
+          if (slots == 1)
+            element(IndexExpr(0));
+          else
+            in_loop(Level::Vector, slots, element);
+        });
+      }
       if (slots > 1)
         each([&] {
           for (size_t n = 0; n < reductions.size(); ++n) {
@@ -231,6 +268,7 @@ class Lowering final : public detail::Lowering {
             emit(ArrayStore{acc[n], slot_, sum});
           }
         });
+      forget_vectors();
       for (size_t n = 0; n < reductions.size(); ++n)
         reduced_array_[static_cast<size_t>(reductions[n])] = acc[n];
     }
@@ -247,6 +285,34 @@ class Lowering final : public detail::Lowering {
     stores.finish();
   }
   bool level_zero(int i) const { return level(i) == 0; }
+
+  // The terms of batch `it`, whose loads come before all else: they are on their way together.
+  template <typename F>
+  void term_batch(const std::vector<bool>& needed, const IndexExpr& base, int width,
+                  const IndexExpr& it, F&& term) {
+    struct Loaded {
+      std::vector<Var> vars;
+      std::vector<Array> vectors;
+    };
+    std::vector<Loaded> loaded;
+    const Loaded before{vars_, vector_array_};
+    auto take = [&](const Loaded& l) {
+      vars_ = l.vars;
+      vector_array_ = l.vectors;
+    };
+    for (int64_t i = 0; i < s_.batch; ++i) {
+      axis_[kAxisR] = it * s_.batch + IndexExpr(i);
+      axis_[kAxisQ] = base;
+      load_ahead(needed, width, [&](int n) { return varies(n, kAxisR); });
+      loaded.push_back({vars_, vector_array_});
+      take(before);
+    }
+    for (int64_t i = 0; i < s_.batch; ++i) {
+      axis_[kAxisR] = it * s_.batch + IndexExpr(i);
+      take(loaded[static_cast<size_t>(i)]);
+      term();
+    }
+  }
 
   // ---- row kernels
 

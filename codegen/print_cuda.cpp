@@ -30,8 +30,8 @@ class CudaPrinter final : public detail::CPrinter {
     for (size_t i = 0; i < p_.sites.size(); ++i)
       arguments += fmt::format(", uint32_t {}", site_text(static_cast<int>(i)));
     if (p_.gated) arguments += ", const int* gate";
-    open(fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{", p_.block,
-                     p_.symbol, arguments));
+    open(fmt::format("extern \"C\" __global__ void __launch_bounds__({}{}) {}({}) {{", p_.block,
+                     p_.blocks > 0 ? fmt::format(", {}", p_.blocks) : "", p_.symbol, arguments));
     if (p_.gated) line("if (*gate != 0) return;");
     keep_words(p_.body, false);
     if (dynamic()) line("extern __shared__ __align__(16) unsigned char shared_memory[];");

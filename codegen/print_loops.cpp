@@ -177,8 +177,9 @@ std::string print(const LoopProgram& program) {
   }
   out += fmt::format(") {} {{grid = {}", program.target.arch, program.grid);
   if (program.target.is_cuda())
-    out += fmt::format(", block = {}, shared = {}{}", program.block, program.shared_bytes,
-                       program.gated ? ", gated" : "");
+    out += fmt::format(", block = {}{}, shared = {}{}", program.block,
+                       program.blocks > 0 ? fmt::format(", blocks = {}", program.blocks) : "",
+                       program.shared_bytes, program.gated ? ", gated" : "");
   out += "} {\n";
   for (size_t i = 0; i < program.faults.size(); ++i)
     out += fmt::format("  fault {} \"{}\" in {}..{}\n", i, program.faults[i].what,

@@ -8,6 +8,9 @@ namespace sinter {
 namespace {
 
 constexpr int64_t kUnrolledElements = 32;
+// Column kernels on CUDA: bytes that a thread loads at once, terms at most, and how many scalar
+// operations a term may take for so many; blocks wanted for each multiprocessor.
+constexpr int64_t kLoadedBytes = 128, kTerms = 16, kFewScalars = 4, kBlocksEach = 8;
 constexpr int64_t kHostChunk = 4096;
 constexpr int64_t kHostColumnChunk = 256;
 // Columns of a scatter that one iteration has to itself, and totals that it may keep.
@@ -66,6 +69,27 @@ std::vector<int> choose_kept(const Kernel& k, int64_t elements, int64_t capacity
     if (best < 0) return kept;
     kept.push_back(best);
   }
+}
+
+// Column kernels: how many terms' loads may be on their way at once. Threads are few and memory is
+// far, so many; as many as leave registers, and code that is not too long.
+int64_t terms_at_once(const Kernel& k, int vector) {
+  int64_t bytes = 0, scalars = 0, longest = 0;
+  for (const KernelNode& n : k.nodes) {
+    if (n.kind == KernelNode::Reduce) {
+      if (n.order.vector > 1) return 1;
+      longest = k.extent[kAxisR];
+    }
+    scalars += n.kind == KernelNode::Scalar && (n.domain & axis_bit(kAxisR));
+    if (n.kind != KernelNode::Load || !(n.domain & axis_bit(kAxisR))) continue;
+    bool wide = (n.domain & axis_bit(kAxisQ)) && reads_vectors(n, vector);
+    bytes += size_of(n.type) * (wide ? vector : 1);
+  }
+  if (bytes == 0) return 1;
+  int64_t most = std::min(kLoadedBytes / bytes, scalars <= kFewScalars ? kTerms : kTerms / 4);
+  int64_t batch = 1;
+  while (2 * batch <= std::min(most, longest)) batch *= 2;
+  return batch;
 }
 
 }  // namespace
@@ -135,8 +159,8 @@ Phases make_phases(const Kernel& k, const std::vector<int>& kept) {
     if (phase < out.last)
       for (int r : out.reductions[static_cast<size_t>(phase)])
         need(k.nodes[static_cast<size_t>(r)].args[0]);
-    else
-      for (const KernelStore& s : k.stores) need(s.node);
+    for (const KernelStore& s : k.stores)
+      if (phase == (s.axes & axis_bit(kAxisR) ? 0 : out.last)) need(s.node);
     for (size_t i = k.nodes.size(); i-- > 0;) {
       if (!needed[i] || k.nodes[i].kind == KernelNode::Reduce || made[i]) continue;
       for (int a : node_inputs(k.nodes[i])) need(a);
@@ -150,6 +174,8 @@ Phases make_phases(const Kernel& k, const std::vector<int>& kept) {
 
 std::optional<PlacedTerms> placed_terms(const Kernel& k) {
   if (k.kind != Kernel::Column) return std::nullopt;
+  for (const KernelStore& st : k.stores)
+    if (st.axes & axis_bit(kAxisR)) return std::nullopt;
   auto node = [&](int i) -> const KernelNode& { return k.nodes[static_cast<size_t>(i)]; };
   PlacedTerms t;
   for (size_t i = 0; i < k.nodes.size(); ++i)
@@ -254,11 +280,24 @@ Schedule make_schedule(const Kernel& k, const Target& target, bool in_place) {
       return any;
     };
     while (v > 1 && !usable(v)) v /= 2;
-    // A small kernel is better spread over more threads.
-    while (v > 1 && p * q / v < target.multiprocessors * target.block()) v /= 2;
+    // A small kernel is better spread over more threads, and so is one that takes its time in each.
+    int64_t fewest = target.multiprocessors * target.block() * (k.kind == Kernel::Column ? 2 : 1);
+    while (v > 1 && p * q / v < fewest) v /= 2;
     s.vector = v;
     s.block = static_cast<int>(target.block());
+    if (k.kind == Kernel::Column) {
+      s.batch = terms_at_once(k, v);
+      // Columns are few: smaller blocks share them out among the multiprocessors more evenly.
+      while (s.block > 2 * target.warp &&
+             p * (q / v) < kBlocksEach * target.multiprocessors * s.block)
+        s.block /= 2;
+    }
     s.grid = divide_up(p * (q / v), s.block);
+    if (s.batch > 1)
+      s.blocks = static_cast<int>(
+          std::max<int64_t>(std::min(divide_up(s.grid, target.multiprocessors),
+                                     target.threads_per_multiprocessor * 3 / 8 / s.block),
+                            1));
     return s;
   }
   // Totals that grow in a result would overwrite an operand there.
@@ -291,6 +330,7 @@ std::string print(const Schedule& s, const Kernel& k) {
     for (int n : s.kept) out += fmt::format("; %{}: {}", n, s.cuda ? "registers" : "row");
   } else {
     std::string r = k.kind == Kernel::Column ? "; r: serial" : "";
+    if (s.batch > 1) r += fmt::format(", {} at once", s.batch);
     if (s.cuda)
       out += fmt::format("p, q: grid {}, lane {}; q: vector {}{}", s.grid, s.block, s.vector, r);
     else

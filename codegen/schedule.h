@@ -17,6 +17,10 @@ struct Schedule {
   int vector = 1;         // CUDA: elements along q per strip or vector access
   int64_t chunk = 1;      // host: elements along q per strip
   bool by_place = false;  // host: each term goes to its place; see PlacedTerms
+  // CUDA, column kernels: terms that a thread loads before it adds them up, and, where there are
+  // several, the blocks of a multiprocessor that share the registers for them.
+  int64_t batch = 1;
+  int blocks = 0;
   // Row kernels.
   int64_t lanes = 1;  // threads per row (CUDA), accumulators along q (host: lanes * vector)
   int rows_per_block = 1;
@@ -56,7 +60,7 @@ bool is_vector_access(const IndexExpr& e, int width);
 bool reads_vectors(const KernelNode& load, int width);
 
 // The nodes of each phase: which ones phase k computes inside its loop over q (or r), given `kept`.
-// Phase K, the last one, serves the stores.
+// Phase K, the last one, serves the stores; those over r are phase 0's.
 struct Phases {
   int last = 0;                              // K: the number of reduction levels
   std::vector<std::vector<int>> reductions;  // by phase: the Reduce nodes it finishes

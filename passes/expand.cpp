@@ -115,7 +115,7 @@ ReduceOrder order_of(const Op& op, const Target& target) {
 int64_t wanted_parts(const Op& op, const Runs& shape, const Target& target) {
   int64_t extent = shape.runs[shape.longest()].extent;
   int64_t machine = target.multiprocessors;
-  int64_t wanted = 1, shortest = 1;
+  int64_t wanted = 1, shortest = 1, fewest = 4;
   if (!target.is_cuda()) {
     // Each core folds one part or two.
     if (machine < 2 || shape.outputs >= 256 || shape.length < 65536) return 1;
@@ -127,14 +127,16 @@ int64_t wanted_parts(const Op& op, const Runs& shape, const Target& target) {
     wanted = 2 * machine / std::max<int64_t>(shape.outputs, 1);
     shortest = 4096;
   } else {
-    // A lane per part and vector of outputs, 512 lanes a multiprocessor.
-    int64_t vector = vector_of(target, op.operand(0).dtype());
-    int64_t lanes = machine * 512 * vector;
+    // A lane per part and vector of outputs; what a lane has on its way to it makes up for those
+    // that a multiprocessor could hold besides. Fewer parts than 8 are not worth a kernel.
+    int64_t vector = vector_of(target, compute_type(op.operand(0).dtype()));
+    int64_t lanes = machine * (target.threads_per_multiprocessor / 2) * vector;
     wanted = (lanes + shape.outputs - 1) / std::max<int64_t>(shape.outputs, 1);
     shortest = 32;
+    fewest = 8;
   }
   int64_t parts = std::min(wanted, extent / shortest);
-  return parts < 4 ? 1 : parts;
+  return parts < fewest ? 1 : parts;
 }
 
 struct Split {

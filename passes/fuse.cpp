@@ -5,13 +5,16 @@
 // times over. Views and constants are never stored for their own sake: each group that reads
 // through one gets a copy. So does a cheap op with one large operand and consumers in several
 // groups, since reading that operand costs no more than reading the result; and a function (exp,
-// silu) where a group of the backward pass would have it kept. Afterwards groups over the
-// same data are merged, also where one reads what the other makes. Equal bodies become one graph.
+// silu) where a group of the backward pass would have it kept. Afterwards groups over the same data
+// are merged, also where one reads what the other makes, and column sums with what makes their
+// elements. Equal bodies become one graph.
 //
 // Switched off, every op becomes a kernel of its own.
 
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/text.h>
+#include <sinter/passes/detail/op_cost.h>
+#include <sinter/passes/detail/op_tree.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/iteration_space.h>
 #include <sinter/passes/layout.h>
@@ -36,10 +39,9 @@ constexpr size_t kMaxSiblings = 8;
 constexpr size_t kMaxVisits = 1 << 17;
 // What so many read is stored, and not made again by each.
 constexpr size_t kManyReaders = 8;
-constexpr int kCheapNodes = 8;  // scalar operations that cost less than a memory access
-// Scalar operations that take as long as to write and read an element of f32, and those of a call.
-constexpr int kKeptNodes = 40, kCallNodes = 10;
 constexpr int64_t kCachedElements = 32768;  // reading so many again and again costs little
+constexpr int64_t kShortestRow = 8;         // neighbours that fill a sector of memory
+constexpr int64_t kHostColumns = 256;       // columns that a core adds up at once
 
 struct Group {
   std::vector<Op*> ops;  // members by position; copies of views and cheap ops are not among them
@@ -53,7 +55,7 @@ struct Group {
 class Fuser {
  public:
   Fuser(Graph& graph, PassContext& context, std::map<std::string, std::string>& bodies, bool off)
-      : graph_(graph), views_(graph), context_(context), bodies_(bodies), off_(off) {
+      : graph_(graph), views_(graph), tree_(graph), context_(context), bodies_(bodies), off_(off) {
     for (const GraphOutput& output : graph.outputs()) outputs_.insert(output.value);
   }
 
@@ -61,9 +63,11 @@ class Fuser {
     classify();
     std::vector<Op*> order;
     for (Op& op : graph_) order.push_back(&op);
-    grow_tree(order);
     for (size_t i = order.size(); i-- > 0;) visit(*order[i]);
-    if (!off_) merge_siblings();
+    if (!off_) {
+      merge_siblings();
+      merge_columns();
+    }
     emit();
   }
 
@@ -175,41 +179,6 @@ class Fuser {
     }
   }
 
-  // A tree that holds for each op the path up through its latest operand. An op below another one
-  // in it depends on it, however far apart they stand: a backward op on the forward of its layer.
-  void grow_tree(const std::vector<Op*>& order) {
-    std::unordered_map<const Op*, std::vector<const Op*>> below;
-    std::vector<const Op*> roots;
-    for (const Op* op : order) {
-      const Op* latest = nullptr;
-      for (Value v : op->operands())
-        if (const Op* up = v ? v.op() : nullptr)
-          if (latest == nullptr || up->position() > latest->position()) latest = up;
-      (latest ? below[latest] : roots).push_back(op);
-    }
-    int64_t time = 0;
-    std::vector<std::pair<const Op*, size_t>> stack;
-    for (const Op* root : roots) {
-      stack.emplace_back(root, 0);
-      while (!stack.empty()) {
-        auto& [op, next] = stack.back();
-        if (next == 0) span_[op].first = time++;
-        const std::vector<const Op*>& children = below[op];
-        if (next < children.size()) {
-          const Op* child = children[next++];
-          stack.emplace_back(child, 0);
-        } else {
-          span_[op].second = time;
-          stack.pop_back();
-        }
-      }
-    }
-  }
-  bool is_below(const Op* op, const Op* above) const {
-    const auto &inner = span_.at(op), &outer = span_.at(above);
-    return op != above && outer.first <= inner.first && inner.second <= outer.second;
-  }
-
   // Whether `from` feeds `to` along any path outside `to`; groups count as one. Looks from `to` up:
   // what reaches less far than `from` begins does not depend on it, which leaves little to look at.
   // What is not found out in kMaxVisits steps counts as fed.
@@ -218,7 +187,7 @@ class Fuser {
     if (source == to) return true;
     for (const Op* s : members({source, from}))
       for (const Op* t : to->ops)
-        if (is_below(t, s)) return true;
+        if (tree_.is_below(t, s)) return true;
     int64_t first = source ? source->ops.front()->position() : from->position();
     std::vector<const Op*> stack(to->ops.begin(), to->ops.end());
     std::unordered_set<const void*> seen{to};
@@ -242,12 +211,13 @@ class Fuser {
   // themselves.
   bool detours(const Group* from, const Group* to) const {
     int64_t first = from->ops.front()->position();
-    std::vector<const Op*> stack(to->ops.begin(), to->ops.end());
-    std::unordered_set<const void*> seen{to};
+    // Ops of `to` with the copies that it reads through, and those outside.
+    std::vector<std::pair<const Op*, bool>> stack;
+    for (const Op* op : to->ops) stack.emplace_back(op, true);
+    std::unordered_set<const void*> seen{to}, copies;
     while (!stack.empty()) {
-      const Op* top = stack.back();
+      auto [top, direct] = stack.back();
       stack.pop_back();
-      bool direct = group_of(*top) == to;
       for (Value v : top->operands()) {
         const Op* up = v ? v.op() : nullptr;
         if (!up) continue;
@@ -256,8 +226,12 @@ class Fuser {
           if (direct) continue;
           return true;
         }
+        if (direct && copied(*up)) {
+          if (copies.insert(up).second) stack.emplace_back(up, true);
+          continue;
+        }
         if (!seen.insert(unit.key()).second || reach(unit) < first) continue;
-        for (const Op* op : members(unit)) stack.push_back(op);
+        for (const Op* op : members(unit)) stack.emplace_back(op, false);
       }
     }
     return false;
@@ -331,38 +305,29 @@ class Fuser {
     return inputs.size();
   }
 
-  // Whether an element costs little beside reading it from memory.
-  static bool is_cheap(const Op& op) {
-    if (op.def().kind != OpKind::Pointwise || !op.def().scalar) return false;
-    std::vector<DType> types;
-    for (Value v : op.operands()) types.push_back(v.dtype());
-    int count = 0;
-    for (const ExprNode& n : op.def().scalar(types, op.raw_attrs().get()).nodes) {
-      const Intrinsic& row = intrinsic(n.fn);
-      // Rows of the table without integer form and with a function's text are transcendental.
-      if (row.text.starts_with("sn_") && row.integer == nullptr) return false;
-      count += row.arity > 0;
-    }
-    return count <= kCheapNodes;
+  // Whether one of the readers would make an op of one element a row, say, again at every element,
+  // where a division takes longer than to read what it gives. Rows make it once each.
+  static bool slows(const Op& op, const std::vector<Group*>& readers) {
+    int64_t mine = op.result().type().elements();
+    return detail::has_division(op) &&
+           std::any_of(readers.begin(), readers.end(), [&](const Group* g) {
+             return g->space.kind != IterationSpace::Row && mine > 1 && mine < g->work();
+           });
   }
-
-  // Whether an element costs less than to be written, kept for the backward pass and read again,
-  // where the groups that read it are as large as it is.
-  static bool is_cheaper_than_kept(const Op& op, const std::vector<Group*>& readers) {
-    if (op.def().kind != OpKind::Pointwise || !op.def().scalar) return false;
-    for (const Group* g : readers)
-      if (g->work() >= 2 * op.result().type().elements()) return false;
-    std::vector<DType> types;
-    for (Value v : op.operands()) types.push_back(v.dtype());
-    int cost = 0;
-    for (const ExprNode& n : op.def().scalar(types, op.raw_attrs().get()).nodes) {
-      const Intrinsic& row = intrinsic(n.fn);
-      if (row.arity > 0) cost += row.costly ? kCallNodes : 1;
-    }
-    return cost <= kKeptNodes;
+  // Whether an op is made again by each of several readers, and not stored for them.
+  bool is_repeated(const Op& op, const std::vector<Group*>& readers) const {
+    auto as_large = [&](const Group* g) { return g->work() < 2 * op.result().type().elements(); };
+    bool repeated =
+        detail::is_cheap(op) || (bridges_passes(op, readers) && detail::is_cheaper_than_kept(op) &&
+                                 std::all_of(readers.begin(), readers.end(), as_large));
+    return repeated && large_operands(op) <= 1 && !slows(op, readers) && !narrows(op);
   }
   static bool is_backward(const Group& g) {
     return std::all_of(g.ops.begin(), g.ops.end(), [](const Op* op) { return op->from().known(); });
+  }
+  static bool in_forward(const Group& g) {
+    return std::none_of(g.ops.begin(), g.ops.end(),
+                        [](const Op* op) { return op->from().known(); });
   }
   // Whether groups of the forward pass and of the backward pass read the op's result.
   static bool bridges_passes(const Op& op, const std::vector<Group*>& readers) {
@@ -395,7 +360,7 @@ class Fuser {
       std::vector<Op*> users;
       readers(*from, users);
       if (users.size() != 1) return false;
-      if (!is_cheap(*from) || large_operands(*from) > 1) return true;
+      if (!detail::is_cheap(*from) || large_operands(*from) > 1) return true;
       reader = from;
     }
   }
@@ -410,9 +375,16 @@ class Fuser {
   }
 
   // ---- joining
+  static std::vector<Op*> united(std::vector<Op*> a, const std::vector<Op*>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    std::sort(a.begin(), a.end(),
+              [](const Op* x, const Op* y) { return x->position() < y->position(); });
+    return a;
+  }
 
   // The space of a kernel of these members, or why there can be none.
-  Result<IterationSpace> kernel_space(const std::vector<Op*>& members) const {
+  Result<IterationSpace> kernel_space(const std::vector<Op*>& members,
+                                      std::span<const Value> once = {}) const {
     auto refused = [](std::string reason) { return Diagnostic{{}, std::move(reason)}; };
     if (members.size() > kMaxOps)
       return refused(fmt::format("a kernel holds at most {} ops", kMaxOps));
@@ -421,7 +393,7 @@ class Fuser {
     if (count_inputs(body) + results.size() > kMaxArguments)
       return refused(fmt::format("a kernel takes at most {} inputs and results", kMaxArguments));
     std::vector<const Op*> ops(body.begin(), body.end());
-    return iteration_space(ops, results);
+    return iteration_space(ops, results, once);
   }
 
   // The path from a per-row op up to a reduction over rows of `elements / rows`, the op included.
@@ -467,7 +439,7 @@ class Fuser {
         std::vector<Op*> path = path_to_reduction(op, elements);
         if (!path.empty())
           joining = path;
-        else if (!is_cheap(op))
+        else if (!detail::is_cheap(op))
           return fmt::format("{} has {} elements and would be computed {} times", op.name(), mine,
                              mine > 0 ? elements / mine : 0);
         // Reading its result again and again beats reading all that it reads.
@@ -476,12 +448,12 @@ class Fuser {
                              op.name(), large_operands(op), mine, elements / mine);
       }
     }
-    std::vector<Op*> members = g.ops;
-    members.insert(members.end(), joining.begin(), joining.end());
-    std::sort(members.begin(), members.end(),
-              [](const Op* a, const Op* b) { return a->position() < b->position(); });
+    std::vector<Op*> members = united(g.ops, joining);
     Result<IterationSpace> space = kernel_space(members);
     if (!space.ok()) return space.error().message;
+    // Which elements it would keep company with is seen when all groups stand: see merge_columns.
+    if (space.value().elements)
+      return fmt::format("it would be stored with its {} column sums", space.value().p);
     std::unordered_set<const Op*> inside(members.begin(), members.end());
     for (Op* j : joining) {
       std::vector<Op*> users;
@@ -516,10 +488,7 @@ class Fuser {
       else if (std::find(candidates.begin(), candidates.end(), g) == candidates.end())
         candidates.push_back(g);
     }
-    bool repeated =
-        is_cheap(op) || (bridges_passes(op, candidates) && is_cheaper_than_kept(op, candidates));
-    if (!off_ && !hard && candidates.size() > 1 && repeated && large_operands(op) <= 1 &&
-        !narrows(op)) {
+    if (!off_ && !hard && candidates.size() > 1 && is_repeated(op, candidates)) {
       copied_.insert(&op);
       bool fits = std::all_of(candidates.begin(), candidates.end(),
                               [&](Group* g) { return kernel_space(g->ops).ok(); });
@@ -577,20 +546,75 @@ class Fuser {
           Group *a = current(list[i]), *b = current(list[j]);
           if (a == b || !worth_merging(v, *a, *b)) continue;
           if (detours(a, b) || detours(b, a)) continue;
-          std::vector<Op*> members = a->ops;
-          members.insert(members.end(), b->ops.begin(), b->ops.end());
-          std::sort(members.begin(), members.end(),
-                    [](const Op* x, const Op* y) { return x->position() < y->position(); });
+          std::vector<Op*> members = united(a->ops, b->ops);
           Result<IterationSpace> space = kernel_space(members);
-          if (!space.ok()) continue;
-          a->space = space.value();
-          for (Op* op : b->ops) group_of_[op] = a;
-          a->ops = std::move(members);
-          b->merged_away = true;
-          merged_into_[b] = a;
-          spread(*a);
+          // Columns beside their elements: merge_columns says which.
+          if (!space.ok() || space.value().elements) continue;
+          merge(*a, *b, std::move(members), space.value());
         }
     }
+  }
+  void merge(Group& a, Group& b, std::vector<Op*> members, const IterationSpace& space) {
+    a.space = space;
+    for (Op* op : b.ops) group_of_[op] = &a;
+    a.ops = std::move(members);
+    b.merged_away = true;
+    merged_into_[&b] = &a;
+    spread(a);
+  }
+
+  // Column sums join what makes the elements that they add up and stores elements as well: a
+  // gradient in a narrow type, beside the bias gradient from the wide one.
+  void merge_columns() {
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      Group& columns = *groups_[i];
+      if (columns.merged_away || columns.space.kind != IterationSpace::Column) continue;
+      while (merge_maker(columns)) continue;
+    }
+  }
+  bool merge_maker(Group& columns) {
+    for (Op* op : body_ops(columns.ops))
+      for (Value v : op->operands()) {
+        Op* up = v ? v.op() : nullptr;
+        Group* maker = up ? group_of(*up) : nullptr;
+        if (!maker || maker == &columns || maker->space.kind != IterationSpace::Pointwise ||
+            maker->work() != columns.work() || v.type().elements() != columns.work())
+          continue;
+        if (recomputes(*maker) != recomputes(columns) ||
+            in_forward(*maker) != in_forward(columns) || would_wait(*maker, columns))
+          continue;
+        std::vector<Op*> members = united(columns.ops, maker->ops);
+        Result<IterationSpace> space = kernel_space(members, {&v, 1});
+        if (!space.ok()) {
+          context_.remark(up->loc(),
+                          fmt::format("not fused: {} into the columns of {}: {}", up->name(),
+                                      columns.ops.back()->name(), space.error().message));
+          continue;
+        }
+        if (!space.value().elements || !suits_columns(space.value())) continue;
+        if (detours(maker, &columns) || detours(&columns, maker)) continue;
+        merge(columns, *maker, std::move(members), space.value());
+        return true;
+      }
+    return false;
+  }
+  // Whether the columns read what is made after `maker`: it, and what it reads, would wait for
+  // that.
+  bool would_wait(const Group& maker, const Group& columns) const {
+    for (const Op* op : body_ops(columns.ops))
+      for (Value v : op->operands()) {
+        const Op* up = v ? v.op() : nullptr;
+        if (!up || copied(*up) || group_of(*up) == &maker || group_of(*up) == &columns) continue;
+        if (members(unit_of(*up)).back()->position() > maker.ops.back()->position()) return true;
+      }
+    return false;
+  }
+  // Whether elements are stored as fast column by column as one after another.
+  bool suits_columns(const IterationSpace& s) const {
+    if (s.inner < kShortestRow) return false;
+    const Target& target = graph_.module().target;
+    if (target.is_cuda() || s.p * s.r <= kCachedElements) return true;
+    return s.p / s.inner * (s.inner / kHostColumns) >= target.multiprocessors;
   }
   Group* current(Group* g) const {
     for (auto it = merged_into_.find(g); it != merged_into_.end(); it = merged_into_.find(g))
@@ -692,7 +716,7 @@ class Fuser {
   void write_group(const Group& g, const std::vector<Op*>& body,
                    const std::vector<Value>& results) {
     Module& module = graph_.module();
-    std::string name = module.unique_graph_name(stem(body));
+    std::string name = module.unique_graph_name(detail::kernel_stem(body));
     Graph& callee = module.add_graph(name);
     ValueMap<Value> map;
     std::vector<Value> inputs;
@@ -750,20 +774,9 @@ class Fuser {
                                   g.ops.size(), it->second, fused.def().cost(fused).bytes, before));
   }
 
-  // "mul_exp_sum": the first ops that compute something.
-  static std::string stem(const std::vector<Op*>& body) {
-    std::string out;
-    for (const Op* op : body) {
-      OpKind kind = op->def().kind;
-      if (kind == OpKind::View || kind == OpKind::Source) continue;
-      if (out.size() + op->name().size() > 40) break;
-      out += (out.empty() ? "" : "_") + std::string(op->name());
-    }
-    return out.empty() ? std::string(body.back()->name()) : out;
-  }
-
   Graph& graph_;
   Views views_;
+  detail::OpTree tree_;
   PassContext& context_;
   std::map<std::string, std::string>& bodies_;
   bool off_;
@@ -774,7 +787,6 @@ class Fuser {
   std::unordered_map<Group*, Group*> merged_into_;
   // Units that reach further than their own last op; see reach().
   std::unordered_map<const void*, int64_t> reach_;
-  std::unordered_map<const Op*, std::pair<int64_t, int64_t>> span_;  // see grow_tree()
 };
 
 }  // namespace

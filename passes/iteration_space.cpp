@@ -24,15 +24,28 @@ struct Declined {
 // or columns stand in the kernel.
 class Tracer {
  public:
-  Tracer(std::span<const Op* const> ops, const IterationSpace& space) : space_(space) {
+  Tracer(std::span<const Op* const> ops, const IterationSpace& space, std::span<const Value> once)
+      : space_(space), once_(once.begin(), once.end()), reduced_(space.elements) {
     members_.insert(ops.begin(), ops.end());
   }
 
+  // `in_terms`: a result of all elements, which is made before anything is reduced.
+  void result(Value v, std::vector<IndexExpr> at, bool in_terms) {
+    in_terms_ = in_terms;
+    value(v, std::move(at));
+  }
+
+ private:
   void value(Value v, std::vector<IndexExpr> at) {
+    if (once_.contains(v)) {
+      auto [first, fresh] = read_at_.emplace(v, at);
+      if (!fresh && first->second != at)
+        throw Declined{fmt::format("%{} is read in two orders", v.name())};
+    }
     const Op* op = v.op();
     if (op == nullptr || !members_.contains(op)) return;
-    // Under a guard more is refused than elsewhere.
-    uint64_t h = std::hash<const void*>()(v.id()) + (guarded_ > 0);
+    // Under a guard, and before anything is reduced, more is refused than elsewhere.
+    uint64_t h = std::hash<const void*>()(v.id()) + (guarded_ > 0) + 2 * in_terms_;
     for (const IndexExpr& e : at) h = h * 0x9e3779b97f4a7c15ULL + e.hash();
     if (!seen_.insert(h).second) return;
     if (seen_.size() > 8 * members_.size() + 64)
@@ -47,11 +60,15 @@ class Tracer {
     op->def().body(*op, static_cast<size_t>(v.index()), at, body);
   }
 
- private:
   void reduction(const Op& op, const std::vector<IndexExpr>& at) {
     int axis = space_.kind == IterationSpace::Row ? kRow : kReduced;
     if (guarded_ > 0)
       throw Declined{fmt::format("{} is read past its edges, where it has no row", op.name())};
+    if (in_terms_)
+      throw Declined{
+          fmt::format("the result of {} is read by what the kernel stores on the way "
+                      "to it",
+                      op.name())};
     for (const IndexExpr& e : at) {
       if (mentions(e, axis))
         throw Declined{
@@ -120,9 +137,12 @@ class Tracer {
 
  private:
   std::unordered_set<const Op*> members_;
+  std::unordered_set<Value, ValueHash> once_;
+  ValueMap<std::vector<IndexExpr>> read_at_;
   std::unordered_set<uint64_t> seen_;
   int gathered_ = 0, guarded_ = 0;
-  bool reduced_ = false;
+  bool reduced_;  // whether space_.r is settled
+  bool in_terms_ = false;
 };
 
 // Whether a reduction runs over the last axes, those of one place aside: then its rows lie one
@@ -150,6 +170,32 @@ int64_t reduced_elements(const Op& op) {
   int64_t count = 1;
   for (int64_t axis : *axes) count *= in[static_cast<size_t>(axis)];
   return count;
+}
+
+// What a reduction of neighbouring axes is given, seen as outer x reduced x inner elements.
+struct Blocks {
+  int64_t outer = 1, reduced = 1, inner = 1;
+  bool operator==(const Blocks&) const = default;
+};
+std::optional<Blocks> blocks_of(const Op& op) {
+  if (op.def().kind != OpKind::Reduce) return std::nullopt;
+  const Shape& in = op.operand(0).shape();
+  auto axes = normalize_axes(std::get<std::vector<int64_t>>(op.attr("axes")), op.operand(0).rank());
+  if (!axes) return std::nullopt;
+  Blocks b;
+  int stage = 0;  // before, within and behind the reduced axes
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (in[i] == 1) continue;
+    bool reduced = axes->empty() ||
+                   std::find(axes->begin(), axes->end(), static_cast<int64_t>(i)) != axes->end();
+    if (reduced && stage == 2) return std::nullopt;
+    if (reduced)
+      stage = 1;
+    else if (stage == 1)
+      stage = 2;
+    (stage == 0 ? b.outer : stage == 1 ? b.reduced : b.inner) *= in[i];
+  }
+  return b;
 }
 
 int64_t lanes_of(const Op& op) {
@@ -185,7 +231,8 @@ namespace {
 
 // Results of one size, some of them parts of concats, and no reduction. Null: not so.
 std::optional<IterationSpace> space_by_parts(std::span<const Op* const> ops,
-                                             std::span<const Value> results) {
+                                             std::span<const Value> results,
+                                             std::span<const Value> once) {
   for (const Op* op : ops) {
     const OpKind kind = op->def().kind;
     if (kind == OpKind::Prefix || kind == OpKind::Reduce || kind == OpKind::Scatter)
@@ -200,11 +247,11 @@ std::optional<IterationSpace> space_by_parts(std::span<const Op* const> ops,
   space.p = stored.front().value.type().elements();
   for (const StoredPart& part : stored)
     if (part.value.type().elements() != space.p) return std::nullopt;
-  Tracer tracer(ops, space);
+  Tracer tracer(ops, space, once);
   const IndexExpr all = IndexExpr::axis(kAll, space.p);
   try {
     for (const StoredPart& part : stored)
-      tracer.value(part.value, delinearize(all, part.value.shape()));
+      tracer.result(part.value, delinearize(all, part.value.shape()), false);
   } catch (const Declined&) {
     return std::nullopt;
   }
@@ -214,8 +261,9 @@ std::optional<IterationSpace> space_by_parts(std::span<const Op* const> ops,
 }  // namespace
 
 Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
-                                       std::span<const Value> results) {
-  if (auto space = space_by_parts(ops, results)) return *space;
+                                       std::span<const Value> results,
+                                       std::span<const Value> once) {
+  if (auto space = space_by_parts(ops, results, once)) return *space;
   auto declined = [](std::string reason) { return Diagnostic{{}, std::move(reason)}; };
   int64_t most = 0, least = INT64_MAX;
   for (Value v : results) {
@@ -252,7 +300,9 @@ Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
     if (least != most) return declined(fmt::format("results have {} and {} elements", least, most));
   } else {
     int64_t rows = reduction->result().type().elements();
-    bool row = reduction->def().kind == OpKind::Reduce && (lanes || most > rows);
+    std::optional<Blocks> blocks = blocks_of(*reduction);
+    bool columns = blocks && blocks->inner > 1 && !lanes;
+    bool row = reduction->def().kind == OpKind::Reduce && (lanes || (most > rows && !columns));
     if (row) {
       space.kind = IterationSpace::Row;
       space.p = rows;
@@ -270,19 +320,38 @@ Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
               fmt::format("a result has {} elements, the rows are {} x {}", n, rows, space.q));
     } else {
       space.kind = IterationSpace::Column;
-      if (least != most || most != rows)
-        return declined(
-            fmt::format("results have {} to {} elements, its reduction {}", least, most, rows));
+      space.p = rows;
+      space.elements = least != most || most != rows;
+      if (space.elements) {
+        if (!columns || rows == 0 || blocks->reduced == 0)
+          return declined(
+              fmt::format("results have {} to {} elements, its reduction {}", least, most, rows));
+        space.r = blocks->reduced;
+        space.inner = blocks->inner;
+        for (const Op* op : ops)
+          if ((op->def().kind == OpKind::Reduce || op->def().kind == OpKind::Scatter) &&
+              blocks_of(*op) != blocks)
+            return declined(
+                fmt::format("{} and {} reduce different elements", op->name(), reduction->name()));
+        for (Value v : results)
+          if (int64_t n = v.type().elements(); n != rows && n != rows * space.r)
+            return declined(fmt::format("a result has {} elements, the columns are {} of {}", n,
+                                        rows, space.r));
+      }
     }
   }
-  Tracer tracer(ops, space);
+  Tracer tracer(ops, space, once);
   IndexExpr all = IndexExpr::axis(kAll, space.p), row = IndexExpr::axis(kRow, space.q);
+  IndexExpr reduced = IndexExpr::axis(kReduced, space.r);
   try {
     for (Value v : results) {
       bool per_row =
           space.kind == IterationSpace::Row && v.type().elements() == space.p && space.q != 1;
-      IndexExpr linear = per_row ? all : all * space.q + row;
-      tracer.value(v, delinearize(linear, v.shape()));
+      bool in_terms = space.elements && v.type().elements() != space.p;
+      IndexExpr linear = in_terms  ? space.element(all, reduced)
+                         : per_row ? all
+                                   : all * space.q + row;
+      tracer.result(v, delinearize(linear, v.shape()), in_terms);
     }
   } catch (const Declined& d) {
     return declined(d.reason);

@@ -6,7 +6,8 @@
 //   row         p rows of q elements; reductions run over whole rows and read their input so that
 //               row p's elements are exactly those that the kernel's row p visits; results have
 //               p*q or p elements
-//   column      p x q results, each a serial reduction over r elements
+//   column      p x q results, each a serial reduction over r elements; results may also have the
+//               p x r x q elements that are met on the way, made before anything is reduced
 //   prefix      p rows of q results, along which one op runs
 
 #include <sinter/ir/graph.h>
@@ -25,6 +26,14 @@ struct IterationSpace {
   // Pointwise: results that are concats of equal parts are stored part by part. The kernel visits
   // the elements of one part, and makes what stands there in all of them.
   bool by_parts = false;
+  // Column: some results have the elements that are reduced; those of one sum lie `inner` apart.
+  bool elements = false;
+  int64_t inner = 1;
+
+  // Column: the place, in a result of all elements, of element `at_r` of the sum `at_p`.
+  IndexExpr element(const IndexExpr& at_p, const IndexExpr& at_r) const {
+    return (floordiv(at_p, inner) * r + at_r) * inner + mod(at_p, inner);
+  }
 };
 
 // A value that a kernel stores, and where in the result it belongs to.
@@ -36,8 +45,10 @@ struct StoredPart {
 std::vector<StoredPart> stored_parts(Value result);
 
 // The space of `ops` (in order; none calls a graph) with `results`, values that they define and
-// that are stored. Fails with the reason when they cannot share one kernel.
+// that are stored. Fails with the reason when they cannot share one kernel; also when an element of
+// a value of `once` would be read for several elements of the space, or out of its order there.
 Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
-                                       std::span<const Value> results);
+                                       std::span<const Value> results,
+                                       std::span<const Value> once = {});
 
 }  // namespace sinter

@@ -88,6 +88,17 @@ inline std::vector<Trial> trials() {
   return %s, %t
 })",
        {{"x", 1}}},
+      {"columns beside their elements",
+       R"(graph @g(%x: f32[301,24], %b: f32[24]) -> (f32[301,24], f32[24], f32[24], f32[301,24]) {
+  %c = broadcast %b : f32[301,24]
+  %a = add %x, %c : f32[301,24]
+  %e = tanh %a : f32[301,24]
+  %q = square %e : f32[301,24]
+  %s = sum %q {axes = [0]} : f32[24]
+  %t = sum %e {axes = [0]} : f32[24]
+  return %e, %s, %t, %q
+})",
+       {{"x", 1}, {"b", 2}}},
       {"products",
        R"(graph @g(%x: f32[6,10], %w: f32[10,12], %u: f32[8,12], %c: f32[6,8]) -> (f32[6,8], f32[6,8]) {
   %h = matmul %x, %w : f32[6,12]

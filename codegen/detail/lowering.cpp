@@ -14,6 +14,7 @@ Lowering::Lowering(const Kernel& kernel, const Target& target, bool gated)
   out_.faults = kernel.faults;
   out_.grid = s_.grid;
   out_.block = s_.cuda ? s_.block : 1;
+  out_.blocks = s_.blocks;
   vars_.assign(k_.nodes.size(), -1);
   vector_array_.assign(k_.nodes.size(), -1);
   reduced_array_.assign(k_.nodes.size(), -1);

@@ -46,10 +46,12 @@ Expr gelu_of(Expr x, const GeluAttrs& a) {
 
 Expr gelu_slope(Expr x, const GeluAttrs& a) {
   if (a.approximate == "tanh") {
-    // Beyond 12 the second term is 0 in every type; unclamped it would be 0 times infinity.
+    // Beyond 12 the sigmoid is 0 or 1 and its slope 0 in every type; unclamped that would be 0
+    // times infinity. Both come from one exponential and one division, which are most of the work.
     Expr c = min(max(x, -12.0), 12.0);
     Expr inner = 2.0 * kSqrtTwoOverPi * (1.0 + 3.0 * kCubic * (c * c));
-    return sigmoid_of(gelu_inner(x)) + c * sigmoid_slope(gelu_inner(c)) * inner;
+    Expr u = gelu_inner(c), e = decay(u), r = 1.0 / (1.0 + e), er = e * r;
+    return select(u >= 0.0, r, er) + c * (er * r) * inner;
   }
   Expr density = 0.5 * kSqrtTwoOverPi * exp(-0.5 * (x * x));
   return norm_cdf(x) + x * density;

@@ -85,6 +85,8 @@ std::string why_not_in_place(const Graph& body, std::span<const size_t> operands
     bool reads = false;
     for (Value v : op->operands()) reads = reads || (v && reached.contains(v));
     if (!reads) continue;
+    // Whoever stores an element has added it up before.
+    if (s.elements && op->def().kind == OpKind::Reduce) continue;
     if (!keeps_places(*op))
       return fmt::format("its kernel reads the old value through {}", op->name());
     for (size_t r = 0; r < op->num_results(); ++r) reached.insert(op->result(r));

@@ -139,6 +139,17 @@ std::string name_of(Value v) {
   return fmt::format("({}{})", v.op()->name(), from);
 }
 
+std::string kernel_stem(const std::vector<Op*>& ops) {
+  std::string out;
+  for (const Op* op : ops) {
+    OpKind kind = op->def().kind;
+    if (kind == OpKind::View || kind == OpKind::Source) continue;
+    if (out.size() + op->name().size() > 40) break;
+    out += (out.empty() ? "" : "_") + std::string(op->name());
+  }
+  return out.empty() ? std::string(ops.back()->name()) : out;
+}
+
 std::string describe(Value v) {
   std::string name = v.name();
   if (name.empty())

@@ -36,6 +36,9 @@ bool is_check(const Op& op);
 // The name of an operand in the op's definition, or its number among variadic ones.
 std::string operand_name(const Op& op, size_t i);
 
+// What a kernel of these ops is called after: "mul_exp_sum", the first that compute something.
+std::string kernel_stem(const std::vector<Op*>& ops);
+
 // "%h: f32[8,64], 2048 bytes"; an unnamed value is called after its op.
 std::string describe(Value v);
 
