@@ -41,7 +41,6 @@ constexpr size_t kMaxVisits = 1 << 17;
 constexpr size_t kManyReaders = 8;
 constexpr int64_t kCachedElements = 32768;  // reading so many again and again costs little
 constexpr int64_t kShortestRow = 8;         // neighbours that fill a sector of memory
-constexpr int64_t kHostColumns = 256;       // columns that a core adds up at once
 
 struct Group {
   std::vector<Op*> ops;  // members by position; copies of views and cheap ops are not among them
@@ -609,12 +608,11 @@ class Fuser {
       }
     return false;
   }
-  // Whether elements are stored as fast column by column as one after another.
+  // Whether elements are stored as fast down columns as one after another. The host does not gain
+  // where they are many: its cores then add up in short strips, far from one another.
   bool suits_columns(const IterationSpace& s) const {
-    if (s.inner < kShortestRow) return false;
-    const Target& target = graph_.module().target;
-    if (target.is_cuda() || s.p * s.r <= kCachedElements) return true;
-    return s.p / s.inner * (s.inner / kHostColumns) >= target.multiprocessors;
+    return s.inner >= kShortestRow &&
+           (graph_.module().target.is_cuda() || s.p * s.r <= kCachedElements);
   }
   Group* current(Group* g) const {
     for (auto it = merged_into_.find(g); it != merged_into_.end(); it = merged_into_.find(g))
