@@ -13,6 +13,9 @@
 // A running fold gets its order likewise, and a long one goes in two stages: within parts, and over
 // the totals of the parts.
 //
+// An op of more operands than a kernel takes arguments becomes several: a concat a tree of them, a
+// sum of n terms a running one, in the compute type, so that it is still rounded once.
+//
 // A reduction with too few outputs to fill the machine is first split in two: over parts of its
 // longest reduced axis, then over the parts. The second of them may be split again.
 
@@ -45,6 +48,53 @@ void expand_all(Graph& graph) {
     }
     // What the expansion made may have expansions in turn.
     op = !gone ? next : before != nullptr ? before->next() : graph.front();
+  }
+}
+
+// What is read besides, and the results, have to find room beside them: see iteration_space.cpp.
+constexpr size_t kMaxOperands = 448;
+
+Value concat_in_parts(std::vector<Value> parts, int64_t axis, const SourceLocation& loc) {
+  while (parts.size() > 1) {
+    std::vector<Value> joined;
+    for (size_t i = 0; i < parts.size(); i += kMaxOperands) {
+      auto first = parts.begin() + static_cast<int64_t>(i);
+      auto last = parts.begin() + static_cast<int64_t>(std::min(i + kMaxOperands, parts.size()));
+      joined.push_back(last - first == 1 ? *first : concat({first, last}, axis, loc));
+    }
+    parts = std::move(joined);
+  }
+  return parts[0];
+}
+
+Value add_in_parts(std::span<const Value> terms, const SourceLocation& loc) {
+  DType type = terms[0].dtype();
+  bool narrow = is_float(type) && size_of(type) < size_of(DType::F32);
+  std::vector<Value> part;
+  for (size_t i = 0; i < terms.size(); ++i) {
+    part.push_back(narrow ? cast(terms[i], DType::F32, loc) : terms[i]);
+    if (part.size() == kMaxOperands || i + 1 == terms.size()) part = {add_n(part, loc)};
+  }
+  return cast(part[0], type, loc);
+}
+
+void split_wide(Graph& graph) {
+  for (Op* op = graph.front(); op != nullptr;) {
+    Op* next = op->next();
+    if (op->operands().size() > kMaxOperands && (op->is("concat") || op->is("add_n"))) {
+      Value y;
+      {
+        InsertionScope scope(graph, op, *op, op->from());
+        std::vector<Value> operands(op->operands().begin(), op->operands().end());
+        y = op->is("add_n") ? add_in_parts(operands, op->loc())
+                            : concat_in_parts(std::move(operands),
+                                              op->attrs<ConcatAttrs>().axis.value, op->loc());
+      }
+      if (y.name().empty()) y.set_name(op->result().name());
+      op->result().replace_all_uses_with(y);
+      graph.erase(*op);
+    }
+    op = next;
   }
 }
 
@@ -320,6 +370,7 @@ void run_expand(Module& module, PassContext& context) {
   detail::erase_uncalled(module, entries);
   for (const auto& graph : module.graphs()) {
     expand_all(*graph);
+    split_wide(*graph);
     order_running_all(*graph, module.target, context);
     order_reductions(*graph, module.target, context);
   }

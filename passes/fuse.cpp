@@ -3,11 +3,11 @@
 // Ops are visited last to first. An op joins the group of a consumer when the group keeps an
 // iteration space (iteration_space.h), no cycle arises, and nothing costly would be computed many
 // times over. Views and constants are never stored for their own sake: each group that reads
-// through one gets a copy. So does a cheap op with one large operand and consumers in several
-// groups, since reading that operand costs no more than reading the result; and a function (exp,
-// silu) where a group of the backward pass would have it kept. Afterwards groups over the same data
-// are merged, also where one reads what the other makes, and column sums with what makes their
-// elements. Equal bodies become one graph.
+// through one gets a copy, if one reader alone makes a kernel. So does a cheap op with one large
+// operand and consumers in several groups, since reading that operand costs no more than reading
+// the result; and a function (exp, silu) where a group of the backward pass would have it kept.
+// Afterwards groups over the same data are merged, also where one reads what the other makes, and
+// column sums with what makes their elements. Equal bodies become one graph.
 //
 // Switched off, every op becomes a kernel of its own.
 
@@ -15,6 +15,7 @@
 #include <sinter/ir/text.h>
 #include <sinter/passes/detail/op_cost.h>
 #include <sinter/passes/detail/op_tree.h>
+#include <sinter/passes/detail/stored_views.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/iteration_space.h>
 #include <sinter/passes/layout.h>
@@ -37,8 +38,6 @@ constexpr size_t kMaxArguments = 24;  // inputs and results of one kernel
 constexpr size_t kMaxSiblings = 8;
 // How many units are looked at to find out whether one depends on another.
 constexpr size_t kMaxVisits = 1 << 17;
-// What so many read is stored, and not made again by each.
-constexpr size_t kManyReaders = 8;
 constexpr int64_t kCachedElements = 32768;  // reading so many again and again costs little
 constexpr int64_t kShortestRow = 8;         // neighbours that fill a sector of memory
 
@@ -60,6 +59,11 @@ class Fuser {
 
   void run() {
     classify();
+    detail::store_unreadable(
+        graph_,
+        {[this](const Op& op) { return is_kernel(op); },
+         [this](const Op& op) { return copied(op); }, [this](Op& op) { return store_view(op); }},
+        context_);
     std::vector<Op*> order;
     for (Op& op : graph_) order.push_back(&op);
     for (size_t i = order.size(); i-- > 0;) visit(*order[i]);
@@ -75,7 +79,6 @@ class Fuser {
 
   // ---- what kind of op it is
 
-  static bool fusible(const Op& op) { return op.def().body != nullptr && op.native().empty(); }
   bool copied(const Op& op) const { return copied_.contains(&op); }
   Group* group_of(const Op& op) const {
     auto it = group_of_.find(&op);
@@ -91,26 +94,30 @@ class Fuser {
       Op& op = *order[i];
       OpKind kind = op.def().kind;
       if (views_.is_strided(op)) kept_.insert(&op);
-      if (kept_.contains(&op) || !fusible(op) || (kind != OpKind::View && kind != OpKind::Source))
+      if (kept_.contains(&op) || !detail::fusible(op) ||
+          (kind != OpKind::View && kind != OpKind::Source))
         continue;
-      bool stored = off_ || is_output(op.result()) || is_part_of_stored(op);
+      bool stored = off_ || is_output(op.result()) || detail::is_part_of_stored(op);
       for (const Use& use : op.result().uses())
-        stored = stored || !fusible(*use.op) || kept_.contains(use.op);
+        stored = stored || !detail::fusible(*use.op) || kept_.contains(use.op);
       if (!stored)
         copied_.insert(&op);
-      else if (views_.is_free(op) && (off_ || !op.is("slice") || is_part_of_stored(op)))
+      else if (stays_view(op))
         kept_.insert(&op);
     }
   }
-  // A slice of neighbours of what is stored anyway stays a view: kernels that read the rows of one
-  // value are then equal, whichever row each reads.
-  static bool is_part_of_stored(const Op& op) {
-    if (!op.is("slice") || !is_free_view(op)) return false;
-    Value whole = op.operand(0);
-    while (whole.op() != nullptr && is_free_view(*whole.op())) whole = whole.op()->operand(0);
-    return whole.op() == nullptr || !fusible(*whole.op()) || whole.uses().size() >= kManyReaders;
+  bool stays_view(const Op& op) const {
+    return views_.is_free(op) && (off_ || !op.is("slice") || detail::is_part_of_stored(op));
   }
-  bool is_kernel(const Op& op) const { return fusible(op) && !kept_.contains(&op); }
+  bool store_view(Op& op) {
+    if (copied_.erase(&op) == 0) return false;
+    if (!stays_view(op)) return true;
+    kept_.insert(&op);
+    for (Value v : op.operands())
+      if (v.op() != nullptr && v.op()->def().kind == OpKind::View) store_view(*v.op());
+    return true;
+  }
+  bool is_kernel(const Op& op) const { return detail::fusible(op) && !kept_.contains(&op); }
 
   // ---- who uses what
 
@@ -295,15 +302,6 @@ class Fuser {
     return results;
   }
 
-  size_t count_inputs(const std::vector<Op*>& ops) const {
-    std::unordered_set<const Op*> inside(ops.begin(), ops.end());
-    std::unordered_set<Value, ValueHash> inputs;
-    for (Op* op : ops)
-      for (Value v : op->operands())
-        if (v && !(v.op() && inside.contains(v.op()))) inputs.insert(v);
-    return inputs.size();
-  }
-
   // Whether one of the readers would make an op of one element a row, say, again at every element,
   // where a division takes longer than to read what it gives. Rows make it once each.
   static bool slows(const Op& op, const std::vector<Group*>& readers) {
@@ -384,14 +382,17 @@ class Fuser {
   // The space of a kernel of these members, or why there can be none.
   Result<IterationSpace> kernel_space(const std::vector<Op*>& members,
                                       std::span<const Value> once = {}) const {
-    auto refused = [](std::string reason) { return Diagnostic{{}, std::move(reason)}; };
     if (members.size() > kMaxOps)
-      return refused(fmt::format("a kernel holds at most {} ops", kMaxOps));
+      return Diagnostic{{}, fmt::format("a kernel holds at most {} ops", kMaxOps)};
+    return space_of(members, once, kMaxArguments);
+  }
+  Result<IterationSpace> space_of(const std::vector<Op*>& members, std::span<const Value> once = {},
+                                  size_t arguments = SIZE_MAX) const {
     std::vector<Op*> body = body_ops(members);
-    std::vector<Value> results = results_of(members);
-    if (count_inputs(body) + results.size() > kMaxArguments)
-      return refused(fmt::format("a kernel takes at most {} inputs and results", kMaxArguments));
     std::vector<const Op*> ops(body.begin(), body.end());
+    std::vector<Value> results = results_of(members);
+    if (count_buffers(ops, results) > arguments)
+      return Diagnostic{{}, fmt::format("a kernel takes at most {} inputs and results", arguments)};
     return iteration_space(ops, results, once);
   }
 
@@ -515,9 +516,9 @@ class Fuser {
     alone.ops.push_back(&op);
     group_of_[&op] = &alone;
     spread(alone);
-    // One op always has a space.
-    if (Result<IterationSpace> space = kernel_space(alone.ops); space.ok())
-      alone.space = space.value();
+    Result<IterationSpace> space = space_of(alone.ops);
+    SINTER_CHECK(space.ok(), "{} has no kernel: {}", op.name(), space.error().message);
+    alone.space = space.value();
   }
 
   // ---- groups side by side

@@ -3,6 +3,9 @@
 #include <sinter/passes/iteration_space.h>
 
 #include <algorithm>
+#include <functional>
+#include <optional>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace sinter {
@@ -10,10 +13,28 @@ namespace {
 
 enum TraceAxis : int { kAll = 0, kRow = 1, kReduced = 2 };
 
+// Bounds on what a kernel is made from, lest its text, or the time to write it, grow without end.
+// CUDA passes at most 512 arguments, those for the sites of random ops included.
+constexpr size_t kMaxBuffers = 500;
+// Ops between a result and an input: bodies nest as deep.
+constexpr int kMaxDepth = 512;
+// Nodes copied for what is read under guards.
+constexpr uint64_t kMaxCopies = 2048;
+// Axes, divisions and remainders in the indices of one place.
+constexpr int kMaxAtoms = 512;
+
 bool mentions(const IndexExpr& e, int axis) {
   std::vector<int> axes;
   e.collect_axes(axes);
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+// Adds the atoms of `e`, those below divisions too; gives up above kMaxAtoms.
+void count_atoms(const IndexExpr& e, int& count) {
+  for (const IndexExpr::Term& t : e.terms()) {
+    if (++count > kMaxAtoms) return;
+    if (t.atom->of) count_atoms(*t.atom->of, count);
+  }
 }
 
 struct Declined {
@@ -24,10 +45,17 @@ struct Declined {
 // or columns stand in the kernel.
 class Tracer {
  public:
-  Tracer(std::span<const Op* const> ops, const IterationSpace& space, std::span<const Value> once)
-      : space_(space), once_(once.begin(), once.end()), reduced_(space.elements) {
+  // `counting`: what guards copy is counted, too.
+  Tracer(std::span<const Op* const> ops, const IterationSpace& space, std::span<const Value> once,
+         bool counting)
+      : space_(space),
+        once_(once.begin(), once.end()),
+        reduced_(space.elements),
+        counting_(counting) {
     members_.insert(ops.begin(), ops.end());
   }
+  // Whether a guard stood over more than a load.
+  bool copies() const { return copies_ > 0; }
 
   // `in_terms`: a result of all elements, which is made before anything is reduced.
   void result(Value v, std::vector<IndexExpr> at, bool in_terms) {
@@ -36,28 +64,69 @@ class Tracer {
   }
 
  private:
-  void value(Value v, std::vector<IndexExpr> at) {
+  // An element of a value, with the places that it is made from.
+  struct Place {
+    std::vector<uint64_t> plain;  // those read without a guard
+    uint64_t copies = 0;          // nodes copied for those read under one
+  };
+
+  // Gives the key of the place; nothing for what is loaded.
+  std::optional<uint64_t> value(Value v, std::vector<IndexExpr> at) {
     if (once_.contains(v)) {
       auto [first, fresh] = read_at_.emplace(v, at);
       if (!fresh && first->second != at)
         throw Declined{fmt::format("%{} is read in two orders", v.name())};
     }
     const Op* op = v.op();
-    if (op == nullptr || !members_.contains(op)) return;
+    if (op == nullptr || !members_.contains(op)) return std::nullopt;
     // Under a guard, and before anything is reduced, more is refused than elsewhere.
     uint64_t h = std::hash<const void*>()(v.id()) + (guarded_ > 0) + 2 * in_terms_;
     for (const IndexExpr& e : at) h = h * 0x9e3779b97f4a7c15ULL + e.hash();
-    if (!seen_.insert(h).second) return;
-    if (seen_.size() > 8 * members_.size() + 64)
+    if (!places_.try_emplace(h).second) return h;
+    if (places_.size() > 8 * members_.size() + 64)
       throw Declined{fmt::format("{} is read at too many places", op->name())};
+    if (depth_ >= kMaxDepth)
+      throw Declined{fmt::format("{} is read through {} ops", op->name(), kMaxDepth)};
+    int atoms = 0;
+    for (const IndexExpr& e : at) count_atoms(e, atoms);
+    if (atoms > kMaxAtoms)
+      throw Declined{fmt::format("{} is read where too many divisions point", op->name())};
     OpKind kind = op->def().kind;
     if (kind == OpKind::Reduce || kind == OpKind::Scatter) reduction(*op, at);
+    ++depth_;
+    Place place;
     if (kind == OpKind::Pointwise && op->def().scalar) {
-      for (Value operand : op->operands()) value(operand, at);
+      for (Value operand : op->operands()) read(place, value(operand, at), false);
+    } else {
+      Body body(*this, *op, place);
+      op->def().body(*op, static_cast<size_t>(v.index()), at, body);
+    }
+    --depth_;
+    if (counting_) places_[h] = std::move(place);
+    return h;
+  }
+
+  // What a guard protects is copied, with what was copied for it before.
+  void read(Place& place, std::optional<uint64_t> from, bool guarded) {
+    if (!from) return;
+    if (!counting_) {
+      copies_ += guarded;
       return;
     }
-    Body body(*this, *op);
-    op->def().body(*op, static_cast<size_t>(v.index()), at, body);
+    if (!guarded) return place.plain.push_back(*from);
+    uint64_t copies = 0;
+    std::vector<uint64_t> cone{*from};
+    std::unordered_set<uint64_t> seen{*from};
+    for (size_t i = 0; i < cone.size(); ++i) {
+      const Place& below = places_.at(cone[i]);
+      copies += 1 + below.copies;
+      for (uint64_t next : below.plain)
+        if (seen.insert(next).second) cone.push_back(next);
+    }
+    place.copies += copies;
+    copies_ += copies;
+    if (copies_ > kMaxCopies)
+      throw Declined{fmt::format("guards stand in guards: more than {} copies", kMaxCopies)};
   }
 
   void reduction(const Op& op, const std::vector<IndexExpr>& at) {
@@ -84,12 +153,13 @@ class Tracer {
 
   class Body : public BodyBuilder {
    public:
-    Body(Tracer& tracer, const Op& op) : t_(tracer), op_(op) {}
+    Body(Tracer& tracer, const Op& op, Place& place) : t_(tracer), op_(op), place_(place) {}
     BodyNode operand(size_t i, std::vector<IndexExpr> at, const Guard& guard, Cell) override {
       if (guard.never) return {};
       t_.guarded_ += !guard.always();
-      t_.value(op_.operand(i), std::move(at));
+      std::optional<uint64_t> from = t_.value(op_.operand(i), std::move(at));
       t_.guarded_ -= !guard.always();
+      t_.read(place_, from, !guard.always());
       return {};
     }
     BodyNode scalar(const ScalarFn&, std::span<const BodyNode>) override { return {}; }
@@ -130,6 +200,7 @@ class Tracer {
    private:
     Tracer& t_;
     const Op& op_;
+    Place& place_;
   };
 
  public:
@@ -139,10 +210,12 @@ class Tracer {
   std::unordered_set<const Op*> members_;
   std::unordered_set<Value, ValueHash> once_;
   ValueMap<std::vector<IndexExpr>> read_at_;
-  std::unordered_set<uint64_t> seen_;
-  int gathered_ = 0, guarded_ = 0;
+  std::unordered_map<uint64_t, Place> places_;
+  uint64_t copies_ = 0;
+  int gathered_ = 0, guarded_ = 0, depth_ = 0;
   bool reduced_;  // whether space_.r is settled
   bool in_terms_ = false;
+  bool counting_;
 };
 
 // Whether a reduction runs over the last axes, those of one place aside: then its rows lie one
@@ -229,6 +302,18 @@ std::vector<StoredPart> stored_parts(Value result) {
 
 namespace {
 
+// The space with what `visit` finds out. Throws Declined.
+IterationSpace trace(std::span<const Op* const> ops, const IterationSpace& space,
+                     std::span<const Value> once, const std::function<void(Tracer&)>& visit) {
+  Tracer tracer(ops, space, once, false);
+  visit(tracer);
+  if (tracer.copies()) {
+    Tracer counting(ops, space, once, true);
+    visit(counting);
+  }
+  return tracer.space_;
+}
+
 // Results of one size, some of them parts of concats, and no reduction. Null: not so.
 std::optional<IterationSpace> space_by_parts(std::span<const Op* const> ops,
                                              std::span<const Value> results,
@@ -247,24 +332,38 @@ std::optional<IterationSpace> space_by_parts(std::span<const Op* const> ops,
   space.p = stored.front().value.type().elements();
   for (const StoredPart& part : stored)
     if (part.value.type().elements() != space.p) return std::nullopt;
-  Tracer tracer(ops, space, once);
   const IndexExpr all = IndexExpr::axis(kAll, space.p);
   try {
-    for (const StoredPart& part : stored)
-      tracer.result(part.value, delinearize(all, part.value.shape()), false);
+    return trace(ops, space, once, [&](Tracer& tracer) {
+      for (const StoredPart& part : stored)
+        tracer.result(part.value, delinearize(all, part.value.shape()), false);
+    });
   } catch (const Declined&) {
     return std::nullopt;
   }
-  return tracer.space_;
 }
 
 }  // namespace
 
+size_t count_buffers(std::span<const Op* const> ops, std::span<const Value> results) {
+  std::unordered_set<const Op*> inside(ops.begin(), ops.end());
+  std::unordered_set<Value, ValueHash> inputs;
+  for (const Op* op : ops)
+    for (Value v : op->operands())
+      if (v && !(v.op() && inside.contains(v.op()))) inputs.insert(v);
+  return inputs.size() + results.size();
+}
+
 Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
                                        std::span<const Value> results,
                                        std::span<const Value> once) {
-  if (auto space = space_by_parts(ops, results, once)) return *space;
   auto declined = [](std::string reason) { return Diagnostic{{}, std::move(reason)}; };
+  size_t count = results.size();
+  for (const Op* op : ops) count += op->operands().size();
+  if (count > kMaxBuffers && (count = count_buffers(ops, results)) > kMaxBuffers)
+    return declined(
+        fmt::format("{} inputs and results, a kernel takes at most {}", count, kMaxBuffers));
+  if (auto space = space_by_parts(ops, results, once)) return *space;
   int64_t most = 0, least = INT64_MAX;
   for (Value v : results) {
     most = std::max(most, v.type().elements());
@@ -340,23 +439,23 @@ Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
       }
     }
   }
-  Tracer tracer(ops, space, once);
   IndexExpr all = IndexExpr::axis(kAll, space.p), row = IndexExpr::axis(kRow, space.q);
   IndexExpr reduced = IndexExpr::axis(kReduced, space.r);
   try {
-    for (Value v : results) {
-      bool per_row =
-          space.kind == IterationSpace::Row && v.type().elements() == space.p && space.q != 1;
-      bool in_terms = space.elements && v.type().elements() != space.p;
-      IndexExpr linear = in_terms  ? space.element(all, reduced)
-                         : per_row ? all
-                                   : all * space.q + row;
-      tracer.result(v, delinearize(linear, v.shape()), in_terms);
-    }
+    return trace(ops, space, once, [&](Tracer& tracer) {
+      for (Value v : results) {
+        bool per_row =
+            space.kind == IterationSpace::Row && v.type().elements() == space.p && space.q != 1;
+        bool in_terms = space.elements && v.type().elements() != space.p;
+        IndexExpr linear = in_terms  ? space.element(all, reduced)
+                           : per_row ? all
+                                     : all * space.q + row;
+        tracer.result(v, delinearize(linear, v.shape()), in_terms);
+      }
+    });
   } catch (const Declined& d) {
     return declined(d.reason);
   }
-  return tracer.space_;
 }
 
 }  // namespace sinter

@@ -11,6 +11,7 @@
 //   prefix      p rows of q results, along which one op runs
 
 #include <sinter/ir/graph.h>
+#include <sinter/ir/index_expr.h>
 
 #include <span>
 #include <string>
@@ -45,10 +46,16 @@ struct StoredPart {
 std::vector<StoredPart> stored_parts(Value result);
 
 // The space of `ops` (in order; none calls a graph) with `results`, values that they define and
-// that are stored. Fails with the reason when they cannot share one kernel; also when an element of
-// a value of `once` would be read for several elements of the space, or out of its order there.
+// that are stored. Fails with the reason when they cannot share one kernel, and then only: the
+// kernel builder takes every set that has a space. One op alone has one, if it is no wider than
+// expand leaves it; with the views that it reads through it may have none. Also fails when an
+// element of a value of `once` would be read for several elements of the space, or out of its order
+// there.
 Result<IterationSpace> iteration_space(std::span<const Op* const> ops,
                                        std::span<const Value> results,
                                        std::span<const Value> once = {});
+
+// The values that a kernel of `ops` reads from and writes to memory.
+size_t count_buffers(std::span<const Op* const> ops, std::span<const Value> results);
 
 }  // namespace sinter

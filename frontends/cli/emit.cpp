@@ -24,7 +24,7 @@ std::vector<Launch> launches(const Module& module, const std::string& only) {
   for (const auto& graph : module.graphs()) {
     if (!only.empty() && graph->name() != only) continue;
     for (Op& op : *graph) {
-      if (op.callee().empty()) continue;
+      if (op.callee().empty() || !detail::writes_elements(op)) continue;
       table.of(op);
       if (ops.size() < programs.size()) ops.push_back(&op);
     }

@@ -2,6 +2,12 @@
 
 namespace sinter::detail {
 
+bool writes_elements(const Op& op) {
+  for (size_t i = 0; i < op.num_results(); ++i)
+    if (op.result(i).type().elements() > 0) return true;
+  return false;
+}
+
 const KernelTable::Entry& KernelTable::of(const Op& op, bool gated) {
   std::string key = op.callee() + (gated ? " gated" : "");
   auto found = by_callee_.find(key);

@@ -12,6 +12,9 @@
 
 namespace sinter::detail {
 
+// Whether a kernel has anything to do: without elements to write it is not launched, and not made.
+bool writes_elements(const Op& op);
+
 class KernelTable {
  public:
   // Kernels are made for the module's target and appended to `kernels`, in order of first use.

@@ -147,12 +147,10 @@ class ProgramBuilder {
   }
 
   void add_kernel(const Op& op) {
-    bool writes = false, writes_state = false;
-    for (size_t i = 0; i < op.num_results(); ++i) {
-      writes = writes || op.result(i).type().elements() > 0;
+    if (!writes_elements(op)) return;
+    bool writes_state = false;
+    for (size_t i = 0; i < op.num_results(); ++i)
       writes_state = writes_state || place_of(op.result(i)).space == Space::State;
-    }
-    if (!writes) return;
     if (writes_state) add_gate();
     const KernelTable::Entry& entry = kernels_.of(op, writes_state);
     SINTER_CHECK(!gated_ || entry.faults.empty(), "{} checks indices behind the gate", op.name());

@@ -51,7 +51,7 @@ void swap_differences(Module& module, PassContext&) {
 }
 
 Setting with_pass(const PassInfo& pass) {
-  Setting setting{"with a faulty pass", {}, default_pipeline()};
+  Setting setting{"with a faulty pass", {}, default_pipeline(), {}};
   setting.pipeline.insert(setting.pipeline.begin(), {&pass, {}});
   return setting;
 }
@@ -103,7 +103,7 @@ TEST_CASE("random graphs use nearly every op of the registry") {
 
 TEST_CASE("a faulty pass is seen, and what it fails on is shrunk to the op that it breaks") {
   PassInfo faulty{"swap-differences", "breaks sub", "", &swap_differences, PassInfo::Removes};
-  std::vector<Setting> settings{{"all passes", {}, {}}, with_pass(faulty)};
+  std::vector<Setting> settings{{"all passes", {}, {}, {}}, with_pass(faulty)};
   int seen = 0;
   for (uint64_t seed = 1; seed < 200 && seen < 3; ++seed) {
     Specimen specimen = generate(seed);

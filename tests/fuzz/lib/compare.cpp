@@ -1,5 +1,7 @@
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/text.h>
+#include <sinter/runtime/cuda/nvrtc.h>
+#include <sinter/runtime/detail/kernel_table.h>
 #include <sinter/runtime/reference.h>
 #include <sinter/tests/fuzz/lib/compare.h>
 
@@ -19,6 +21,7 @@ std::vector<Tensor> in_order(const Graph& graph, const Bindings& outputs) {
 CompileOptions options_of(DeviceKind device, const Setting& setting) {
   CompileOptions options;
   options.device = device;
+  options.target = setting.target;
   options.disabled = setting.disabled;
   options.pipeline = setting.pipeline;
   return options;
@@ -67,20 +70,51 @@ std::string_view to_string(Failure::Kind kind) {
 }
 
 std::vector<Setting> all_settings() {
-  std::vector<Setting> settings{{"all passes", {}, {}}};
-  Setting none{"no pass that can be switched off", {}, {}};
+  std::vector<Setting> settings{{"all passes", {}, {}, {}}};
+  Setting none{"no pass that can be switched off", {}, {}, {}};
   std::set<std::string_view> seen;
   for (const PipelineStep& step : default_pipeline()) {
     if (step.pass->disabling == PassInfo::Refused || !seen.insert(step.pass->name).second) continue;
     std::string name(step.pass->name);
-    settings.push_back({"without " + name, {name}, {}});
+    settings.push_back({"without " + name, {name}, {}, {}});
     none.disabled.push_back(name);
   }
   settings.push_back(std::move(none));
+  // Kernels for a card run on the interpreter, lane by lane.
+  for (const char* target : {"sm_90a", "host"})
+    settings.push_back({fmt::format("for {}", target), {}, {}, target});
   return settings;
 }
 
+std::vector<LoopProgram> kernels_of(const Module& module) {
+  std::vector<LoopProgram> kernels;
+  detail::KernelTable table(module, kernels);
+  for (const auto& graph : module.graphs())
+    for (Op& op : *graph)
+      if (!op.callee().empty() && detail::writes_elements(op)) table.of(op);
+  return kernels;
+}
+
 namespace {
+
+// What CUDA's printer refuses is a failure on a machine without a card too.
+void print_kernels(const Module& module) {
+  if (!module.target.is_cuda()) return;
+  for (const LoopProgram& kernel : kernels_of(module)) print_cuda(kernel);
+}
+
+// By NVRTC, many to a unit.
+void compile_kernels(const Module& module) {
+  constexpr size_t kUnit = 64;
+  std::vector<LoopProgram> kernels = kernels_of(module);
+  std::vector<cuda::CompileRequest> requests;
+  for (size_t i = 0; i < kernels.size(); i += kUnit) {
+    std::vector<const LoopProgram*> unit;
+    for (size_t k = i; k < std::min(i + kUnit, kernels.size()); ++k) unit.push_back(&kernels[k]);
+    requests.push_back({unit.front()->symbol, print_cuda(unit), module.target.arch});
+  }
+  cuda::compile_all(requests);
+}
 
 // Attention as one op adds up in another order than what it was made of.
 bool fuses_attention(const Executable& executable) {
@@ -197,12 +231,15 @@ Comparison compare_settings(const Specimen& specimen, std::span<const Setting> s
       // The same module and plan: the same code.
       if (!seen.insert(print(executable->module()) + executable->plan_text()).second) continue;
       ++comparison.ran;
+      print_kernels(executable->module());
       auto results = in_order(specimen.graph(), make_session(executable)->run("g", inputs));
       const auto& off = setting.disabled;
       bool canonical = std::find(off.begin(), off.end(), "canonicalize") == off.end();
       bool fused = fuses_attention(*executable);
+      // Another target adds up in another order.
+      bool alike = fused == first_fused && setting.target.empty();
       std::optional<Failure>& failure = comparison.failure;
-      if (first.empty() || fused != first_fused) {
+      if (first.empty() || !alike) {
         if (first.empty()) {
           first = results;
           first_fused = fused;
@@ -212,7 +249,7 @@ Comparison compare_settings(const Specimen& specimen, std::span<const Setting> s
       } else {
         failure = check_bits(specimen.graph(), setting.name, first, results, canonical);
       }
-      if (!canonical && fused == first_fused) {
+      if (!canonical && alike) {
         if (uncanonical.empty())
           uncanonical = std::move(results);
         else if (!failure)
@@ -227,7 +264,8 @@ Comparison compare_settings(const Specimen& specimen, std::span<const Setting> s
   return comparison;
 }
 
-std::vector<Comparison> compare_on(DeviceKind device, std::span<const Specimen> specimens) {
+std::vector<Comparison> compare_on(DeviceKind device, std::span<const Specimen> specimens,
+                                   const std::string& arch) {
   std::vector<Comparison> comparisons(specimens.size());
   auto check = [&](size_t i, const std::vector<Tensor>& results) {
     Right right = right_of(specimens[i]);
@@ -252,7 +290,9 @@ std::vector<Comparison> compare_on(DeviceKind device, std::span<const Specimen> 
         for (const GraphOutput& o : graph->outputs()) copy.add_output(o.name, map.at(o.value));
       }
     }
-    auto session = make_session(compile(all, options_of(device, {})));
+    auto executable = compile(all, options_of(device, {"all passes", {}, {}, arch}));
+    if (!arch.empty()) compile_kernels(executable->module());
+    auto session = make_session(executable);
     for (size_t i = 0; i < specimens.size(); ++i)
       check(i, in_order(specimens[i].graph(),
                         session->run(fmt::format("g_{}", i), specimens[i].bindings())));
@@ -263,7 +303,7 @@ std::vector<Comparison> compare_on(DeviceKind device, std::span<const Specimen> 
     }
     // Which one it was.
     for (size_t i = 0; i < specimens.size(); ++i)
-      comparisons[i] = compare_on(device, specimens.subspan(i, 1))[0];
+      comparisons[i] = compare_on(device, specimens.subspan(i, 1), arch)[0];
   }
   return comparisons;
 }

@@ -2,6 +2,7 @@
 // One graph on many paths: the interpreter in every pass setting, bit for bit against one another,
 // and executors against the f64 reference, within a bound that the graph's own f32 error sets.
 
+#include <sinter/codegen/loops.h>
 #include <sinter/tests/fuzz/lib/specimen.h>
 
 #include <functional>
@@ -15,8 +16,10 @@ struct Setting {
   std::string name;                    // "all passes", "without cse"
   std::vector<std::string> disabled;   // as sinter-run's --disable
   std::vector<PipelineStep> pipeline;  // empty: the default one
+  std::string target;                  // as sinter-run's --target; empty: the module's
 };
-// All passes, each pass of the default pipeline switched off that can be, and all of those at once.
+// All passes, each pass of the default pipeline switched off that can be, all of those at once, and
+// all passes for other targets than the module's.
 std::vector<Setting> all_settings();
 
 struct Failure {
@@ -38,6 +41,9 @@ Right right_of(const Specimen& specimen);
 std::optional<Failure> check_error(const Specimen& specimen, const Right& right,
                                    const std::vector<Tensor>& results);
 
+// The kernels of a module that the passes have been over.
+std::vector<LoopProgram> kernels_of(const Module& module);
+
 std::vector<Tensor> run_on(const Specimen& specimen, DeviceKind device, const Setting& setting);
 
 struct Comparison {
@@ -47,11 +53,14 @@ struct Comparison {
 };
 // The interpreter in each setting, the first of which the others are held against; those without
 // canonicalize against one another too, as that pass may change the sign of a zero. A setting that
-// makes attention one op where the first did not, or the reverse, is held against the reference.
+// makes attention one op where the first did not, or the reverse, is held against the reference, as
+// is one for another target. Kernels of CUDA targets are printed, too.
 Comparison compare_settings(const Specimen& specimen, std::span<const Setting> settings);
 
 // Specimens as one module, compiled once for `device`, each against its reference. Where that
-// throws, each by itself. By specimen.
-std::vector<Comparison> compare_on(DeviceKind device, std::span<const Specimen> specimens);
+// throws, each by itself. By specimen. With `arch`, which is for the interpreter, kernels are made
+// for that target, and NVRTC compiles them too.
+std::vector<Comparison> compare_on(DeviceKind device, std::span<const Specimen> specimens,
+                                   const std::string& arch = "");
 
 }  // namespace sinter::test

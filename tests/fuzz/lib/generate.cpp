@@ -3,6 +3,7 @@
 #include <sinter/ir/ops.h>
 #include <sinter/passes/autodiff.h>
 #include <sinter/runtime/reference.h>
+#include <sinter/tests/fuzz/lib/callee.h>
 #include <sinter/tests/fuzz/lib/fit.h>
 #include <sinter/tests/fuzz/lib/generate.h>
 #include <sinter/tests/fuzz/lib/rng.h>
@@ -95,7 +96,9 @@ struct Catalogue {
       // The ops themselves weigh twice as much as the derivatives made from them.
       auto& list = kinds[def->kind];
       list.push_back(entry);
-      if (original.contains(def)) list.push_back(std::move(entry));
+      if (original.contains(def)) list.push_back(entry);
+      // A loop or a call is what its graph makes of it: as many ops as there are variants.
+      for (int i = 0; i < 12 && def->has_callee && def->expand; ++i) list.push_back(entry);
     }
     for (const auto& [kind, entries] : kinds)
       for (int i = 0; i < weight(kind); ++i) weighted.push_back(kind);
@@ -111,11 +114,12 @@ class Builder {
     graph_ = &specimen_.module->add_graph("g");
     const char* targets[] = {"sm_90a", "sm_90a", "sm_90a", "host", "sm_80", "sm_120"};
     specimen_.module->target = *Target::named(targets[rng_.below(6)]);
+    if (rng_.chance(0.04)) options_.most_elements *= 8;
     std::vector<int64_t> all = {1,  2,  3,  4,  5,  6,  7,  8,  9,   12,  15,  16,
                                 17, 31, 32, 33, 40, 63, 64, 65, 100, 129, 257, 300};
     // Rows of many strips, where values may be so large.
     for (int64_t e : {513, 1000, 1025, 2048, 4099})
-      if (2 * e <= options.most_elements) all.push_back(e);
+      if (2 * e <= options_.most_elements) all.push_back(e);
     for (int i = 0; i < 3; ++i) extents_.push_back(rng_.pick(all));
     extents_.push_back(rng_.between(1, 5));
     if (rng_.chance(0.06)) extents_.push_back(0);
@@ -223,16 +227,17 @@ class Builder {
     Module module;
     Graph* graph = nullptr;
     Op* op = nullptr;
-    std::string callee;
+    uint64_t variant = 0;  // of the graph called
 
     // Throws Error where the op's type rule refuses.
     Scratch(const OpDef& def, const std::shared_ptr<const void>& attrs,
-            const std::vector<std::optional<TensorType>>& operands) {
+            const std::vector<std::optional<TensorType>>& operands, uint64_t callee_variant = 0)
+        : variant(callee_variant) {
       OpInit init;
       if (def.has_callee) {
         std::vector<TensorType> types;
         for (const auto& t : operands) types.push_back(*t);
-        init.callee = add_callee(module, types, "callee").name();
+        init.callee = add_moving_callee(module, types, "callee", variant).name();
       }
       graph = &module.add_graph("g");
       for (const auto& type : operands)
@@ -305,7 +310,8 @@ class Builder {
     for (const auto& type : fitting->operands)
       if (type && type->elements() > options_.most_elements) return false;
     try {
-      Scratch scratch(*entry.def, fitting->attrs, fitting->operands);
+      uint64_t variant = entry.def->has_callee ? rng_.next() : 0;
+      Scratch scratch(*entry.def, fitting->attrs, fitting->operands, variant);
       for (size_t i = 0; i < scratch.op->num_results(); ++i)
         if (scratch.op->result(i).type().elements() > options_.most_elements) return false;
       bool exact = may_jump(entry, sample, *scratch.op);
@@ -347,7 +353,8 @@ class Builder {
         init.operands.push_back(known_[at].value);
       }
       Outcome outcome = evaluate(scratch, from);
-      if (is_decent(outcome) && (exact || is_smooth(scratch, from, outcome))) {
+      if (is_decent(outcome) && bears_any_order(entry, scratch, from) &&
+          (exact || is_smooth(scratch, from, outcome))) {
         init.attrs = fitting.attrs;
         init.loc = SourceLocation{nullptr, 0, 0};
         if (entry.def->has_callee) {
@@ -355,8 +362,9 @@ class Builder {
           for (const auto& t : fitting.operands) types.push_back(*t);
           Module& module = *specimen_.module;
           init.callee =
-              add_callee(module, types,
-                         module.unique_graph_name(fmt::format("callee_{}", specimen_.seed)))
+              add_moving_callee(module, types,
+                                module.unique_graph_name(fmt::format("callee_{}", specimen_.seed)),
+                                scratch.variant)
                   .name();
         }
         static const auto file = std::make_shared<const std::string>("random");
@@ -448,6 +456,24 @@ class Builder {
       double scale = magnitude_of(wide), noise = noise_of(narrow, wide);
       if (!(scale <= 64) || !(noise <= 4e-3 * std::max(scale, 0.05) + 1e-3)) return false;
     }
+    return true;
+  }
+
+  // A product that a zero makes 0 is NaN where another part of it overflowed before.
+  bool bears_any_order(const Catalogue::Entry& entry, const Scratch& scratch,
+                       const std::vector<size_t>& from) const {
+    if (entry.def->kind != OpKind::Reduce) return true;
+    std::vector<ReferenceTensor> nonzero;
+    for (size_t i : from) {
+      nonzero.push_back(known_[i].wide);
+      if (!is_float(known_[i].value.dtype())) continue;
+      for (Cell& c : nonzero.back().data)
+        if (c.f == 0) c.f = 1;
+    }
+    auto results = Reference({.f64 = true}).run_cells(*scratch.graph, nonzero);
+    for (size_t i = 0; i < results.size(); ++i)
+      if (is_float(scratch.op->result(i).dtype()) && !(magnitude_of(results[i]) < 1e30))
+        return false;
     return true;
   }
 

@@ -32,15 +32,16 @@ FuzzResult run_fuzz(const FuzzOptions& options) {
     return static_cast<int64_t>(result.failures.size()) >= options.most_failures;
   };
   auto settings = all_settings();
-  bool interpreted = options.device == DeviceKind::Interpreter;
+  bool interpreted = options.device == DeviceKind::Interpreter && options.arch.empty();
   std::vector<Specimen> batch;
   auto compare_batch = [&] {
-    auto comparisons = compare_on(options.device, batch);
+    auto comparisons = compare_on(options.device, batch, options.arch);
     for (size_t i = 0; i < batch.size(); ++i) {
       result.ill += comparisons[i].ill;
       ++result.settings;
       if (comparisons[i].failure)
-        fail(report_device(batch[i], *comparisons[i].failure, options.device, options.folder));
+        fail(report_device(batch[i], *comparisons[i].failure, options.device, options.folder,
+                           options.arch));
     }
     batch.clear();
   };

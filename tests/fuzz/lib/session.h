@@ -12,6 +12,7 @@ struct FuzzOptions {
   int64_t count = 150;
   uint64_t first_seed = 1;
   DeviceKind device = DeviceKind::Interpreter;
+  std::string arch;    // for the interpreter: NVRTC compiles for it, in place of the pass settings
   int64_t batch = 50;  // graphs to a module where a compiler is called
   int64_t most_failures = 10;
   GeneratorOptions generator;

@@ -215,11 +215,11 @@ std::string write(const Specimen& s, const std::string& head, const std::string&
   return path;
 }
 
-// A graph that is cut down to what is not a number says nothing of its numbers.
+// A graph that is cut down to what is not a number, or not one in f32, says nothing of its numbers.
 bool is_finite(const Specimen& s) {
   for (const Tensor& t : right_of(s).wide)
     for (int64_t k = 0; k < t.size(); ++k)
-      if (!std::isfinite(t.at(k))) return false;
+      if (!std::isfinite(static_cast<float>(t.at(k)))) return false;
   return true;
 }
 
@@ -260,10 +260,12 @@ std::string report_settings(const Specimen& specimen, const Failure& failure,
     auto found = compare_settings(small, trial).failure;
     if (found && found->kind == failure.kind) culprit = std::move(fewer);
   }
-  std::string command = fmt::format("sinter-run FILE --device=interpreter --target={}{}",
-                                    small.module->target.arch, small.flags());
+  std::string command = fmt::format(
+      "sinter-run FILE --device=interpreter --target={}{}",
+      culprit.target.empty() ? small.module->target.arch : culprit.target, small.flags());
   std::string head = fmt::format("// seed {}: {} {}\n// {}\n", specimen.seed, failure.setting,
                                  to_string(failure.kind), last->what);
+  if (last->what != failure.what) head += fmt::format("// at first: {}\n", failure.what);
   if (failure.kind == Failure::Bits)
     head += fmt::format("// {0} --format=hex\n// {0} --format=hex{1}\n", command,
                         disable_flag(culprit));
@@ -276,23 +278,24 @@ std::string report_settings(const Specimen& specimen, const Failure& failure,
 }
 
 std::string report_device(const Specimen& specimen, const Failure& failure, DeviceKind device,
-                          const std::filesystem::path& folder) {
+                          const std::filesystem::path& folder, const std::string& arch) {
   std::optional<Failure> last = failure;
   bool numbers = failure.kind != Failure::Throws && is_finite(specimen);
   Specimen small = shrink(
       specimen,
       [&](const Specimen& s) {
         if (numbers && !is_finite(s)) return false;
-        auto found = compare_on(device, {&s, 1})[0].failure;
+        auto found = compare_on(device, {&s, 1}, arch)[0].failure;
         if (!found || found->kind != failure.kind) return false;
         last = std::move(found);
         return true;
       },
-      device == DeviceKind::Interpreter ? 600 : 120);
+      device == DeviceKind::Interpreter && arch.empty() ? 600 : 120);
   std::string head = fmt::format(
       "// seed {}: {} {}\n// {}\n// sinter-run FILE --device={}{} --compare=reference\n",
       specimen.seed, to_string(device), to_string(failure.kind), last->what, to_string(device),
       small.flags());
+  if (!arch.empty()) head += fmt::format("// sinter-opt FILE --emit=cubin --target={}\n", arch);
   std::string path = write(small, head, std::string(to_string(device)), folder);
   return fmt::format("{}shrunk from {} ops to {}: {}\n{}", head, specimen.graph().size(),
                      small.graph().size(), path, print(*small.module));

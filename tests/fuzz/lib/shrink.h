@@ -20,6 +20,6 @@ std::string report_settings(const Specimen& specimen, const Failure& failure,
                             std::span<const Setting> settings, const std::filesystem::path& folder);
 // The same for a device against the reference.
 std::string report_device(const Specimen& specimen, const Failure& failure, DeviceKind device,
-                          const std::filesystem::path& folder);
+                          const std::filesystem::path& folder, const std::string& arch = "");
 
 }  // namespace sinter::test

@@ -1,7 +1,8 @@
 // Compares random graphs: `fuzz --count 2000 --seed 1 --device interpreter|cpu|cuda`.
 //
-// interpreter: every pass setting, bits equal, and the f64 reference. cpu and cuda: the f64
-// reference, --batch graphs to a module. A seed names a graph together with --most-ops and
+// interpreter: every pass setting, bits equal, other targets, and the f64 reference. cpu and cuda:
+// the f64 reference, --batch graphs to a module. So too --compile: NVRTC makes machine code of the
+// kernels that the interpreter runs. A seed names a graph together with --most-ops and
 // --most-elements, and with the ops of the registry. Exit status 1 when something failed; each
 // failure is shrunk to a .sir file below --out.
 
@@ -24,7 +25,11 @@ int main(int argc, char** argv) {
   app.add_option("--count", options.count, "graphs");
   app.add_option("--seed", options.first_seed, "the seed of the first graph; the rest count on");
   app.add_option("--device", device, "interpreter, cpu or cuda");
-  app.add_option("--batch", options.batch, "graphs to a module on cpu and cuda");
+  app.add_option("--compile", options.arch,
+                 "on the interpreter: makes kernels for this target, sm_90a say, and has NVRTC "
+                 "compile them, in place of the pass settings");
+  app.add_option("--batch", options.batch,
+                 "graphs to a module on cpu and cuda, and with --compile");
   app.add_option("--most-ops", options.generator.most_ops, "ops of a graph before its gradients");
   app.add_option("--most-elements", options.generator.most_elements, "elements of a value");
   app.add_option("--out", options.folder, "where failing graphs are written");
@@ -33,6 +38,10 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   if (!parse_device(device, options.device)) {
     std::fprintf(stderr, "there is no device '%s' to fuzz\n", device.c_str());
+    return 1;
+  }
+  if (!options.arch.empty() && options.device != sinter::DeviceKind::Interpreter) {
+    std::fprintf(stderr, "--compile goes with the interpreter\n");
     return 1;
   }
   FuzzResult result = run_fuzz(options);
