@@ -10,8 +10,9 @@
 // last but one: under a diagonal all pairs are as long, and the blocks that share a head's K and V
 // in L2 run at the same time. What would be the last one or two rounds of pairs is dealt one by
 // one, the longest first, so that the blocks end together too. Every other round is dealt
-// backwards. No counter, and the order is always the same. With kCausal, rows that do not fill a
-// tile are the first ones, which see the fewest keys: their item begins at a row below 0.
+// backwards. No counter, and the order is always the same. With kCausal and whole groups of 64
+// rows, those that do not fill a tile are the first ones, which see the fewest keys: their item
+// begins at a row below 0, by whole warpgroups, since no bulk store may begin there.
 //
 // Shared memory, from a multiple of 1024:
 //   Q   [kTileM][kWidth]        x kQStages; one is freed after the last S of its item
@@ -85,7 +86,8 @@ SN_FN HopperItem hopper_item(const FlashParams& p, int head, int row_tile) {
   item.batch = head / p.heads;
   item.head = head - item.batch * p.heads;
   item.row = row_tile * kTileM;
-  if constexpr (kCausal) item.row += p.queries - (p.queries + kTileM - 1) / kTileM * kTileM;
+  if (kCausal && p.queries % 64 == 0)
+    item.row += p.queries - (p.queries + kTileM - 1) / kTileM * kTileM;
   item.length = flash_length(p, item.batch);
   const Interval seen = hopper_rows_see(p, item.batch, item.length, max(item.row, 0),
                                         min(item.row + kTileM, p.queries) - 1);
@@ -445,7 +447,7 @@ SN_FN void hopper_forward_consume(const hopper::TensorMap& o_map, const FlashPar
     hopper::fence_async();
     hopper::named_sync(meet, 128);
     if (at == 0) {
-      if (o_first > -64 && o_first < p.queries) {
+      if (o_first >= 0 && o_first < p.queries) {
 #pragma unroll
         for (int box = 0; box < F::O::kBoxes; ++box)
           hopper::tma_store(o_map, o_tile + static_cast<uint32_t>(box) * F::kOBoxBytes,

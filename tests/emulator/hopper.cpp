@@ -188,6 +188,9 @@ void tma_load(uint32_t to, const TensorMap& map, uint32_t barrier_address, int32
 void tma_store(const TensorMap& map, uint32_t from, int32_t c0, int32_t c1, int32_t c2,
                int32_t c3) {
   check_map(map, from);
+  // A box may reach past the ends, but a store that begins before the first element is an illegal
+  // instruction.
+  if (c0 < 0 || c1 < 0 || c2 < 0 || c3 < 0) fail("a bulk store that begins at a negative place");
   Bulk bulk;
   bulk.from = from;
   bulk.bytes = box_bytes(map);
