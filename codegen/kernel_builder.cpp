@@ -344,8 +344,8 @@ class Builder {
   }
 
   // A copy of a node's cone whose loads happen only where they are in range or under `guard`, and
-  // whose checks see a valid index elsewhere. The cone holds no reduction: iteration_space refuses
-  // that.
+  // whose checks see a valid index elsewhere. Reductions are those of the kernel's own row:
+  // iteration_space refuses others.
   int guarded(int id, const Guard& guard) {
     std::unordered_map<int, int> done;
     std::vector<int> stack{id};
@@ -356,8 +356,12 @@ class Builder {
         continue;
       }
       KernelNode n = node(top);
-      SINTER_CHECK(n.kind != KernelNode::Reduce && n.kind != KernelNode::Prefix,
-                   "a reduction is read under a guard");
+      // The fold of the kernel's own row, which an index is made of: it is there in any case.
+      if (n.kind == KernelNode::Reduce || n.kind == KernelNode::Prefix) {
+        done[top] = top;
+        stack.pop_back();
+        continue;
+      }
       size_t waiting = stack.size();
       for (int a : node_inputs(n))
         if (!done.contains(a)) stack.push_back(a);
