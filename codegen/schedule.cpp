@@ -133,14 +133,16 @@ bool is_vector_access(const IndexExpr& e, int width) {
 bool reads_vectors(const KernelNode& load, int width) {
   if (load.kind != KernelNode::Load || load.guard.never || !is_vector_access(load.index, width))
     return false;
-  for (const GuardTerm& term : load.guard.terms)
+  for (const GuardTerm& term : load.guard.terms) {
+    std::vector<int> gathered;
+    term.e.collect_gathered(gathered);
+    if (!gathered.empty()) return false;
     for (const IndexExpr::Term& t : term.e.terms()) {
       std::vector<int> below;
       if (t.atom->of) t.atom->of->collect_axes(below);
-      if (t.atom->kind == IndexAtom::Gathered ||
-          std::find(below.begin(), below.end(), kAxisQ) != below.end())
-        return false;
+      if (std::find(below.begin(), below.end(), kAxisQ) != below.end()) return false;
     }
+  }
   return true;
 }
 
@@ -199,7 +201,8 @@ std::optional<PlacedTerms> placed_terms(const Kernel& k) {
   if (same.kind != KernelNode::Scalar || same.fn != Fn::Eq) return std::nullopt;
   // The place's own number, as an integer of the index's type.
   auto is_place = [&](int i, KernelAxis axis) {
-    while (node(i).kind == KernelNode::Scalar && node(i).fn == Fn::Cast) i = node(i).args[0];
+    while (node(i).kind == KernelNode::Scalar && node(i).fn == Fn::Cast && is_integer(node(i).type))
+      i = node(i).args[0];
     return node(i).kind == KernelNode::Index &&
            node(i).index == IndexExpr::axis(axis, k.extent[axis]);
   };
@@ -209,7 +212,7 @@ std::optional<PlacedTerms> placed_terms(const Kernel& k) {
         t.axis = axis;
         t.index = same.args[1 - side];
       }
-  if (t.index < 0) return std::nullopt;
+  if (t.index < 0 || !is_integer(node(t.index).type)) return std::nullopt;
   AxisSet allowed = axis_bit(kAxisR);
   if (t.axis == kAxisQ) allowed = static_cast<AxisSet>(allowed | axis_bit(kAxisP));
   if (node(t.index).domain & ~allowed) return std::nullopt;

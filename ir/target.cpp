@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 namespace sinter {
 namespace {
@@ -70,7 +71,8 @@ bool Target::usable() const {
     if (this->*f.value < 0) return false;
   if (multiprocessors < 1) return false;
   if (!is_cuda()) return warp == 1 && threads == 1 && vector_bytes == 64;
-  return warp == 32 && threads >= 128 && threads <= 1024 && threads % 128 == 0 &&
+  return warp == 32 && threads >= 128 && threads <= 1024 &&
+         std::has_single_bit(static_cast<uint64_t>(threads)) &&
          threads_per_multiprocessor >= threads && vector_bytes == 16;
 }
 

@@ -237,6 +237,7 @@ class Fuser {
           continue;
         }
         if (!seen.insert(unit.key()).second || reach(unit) < first) continue;
+        if (seen.size() > kMaxVisits) return true;
         for (const Op* op : members(unit)) stack.emplace_back(op, false);
       }
     }
@@ -319,13 +320,8 @@ class Fuser {
                                  std::all_of(readers.begin(), readers.end(), as_large));
     return repeated && large_operands(op) <= 1 && !slows(op, readers) && !narrows(op);
   }
-  static bool is_backward(const Group& g) {
-    return std::all_of(g.ops.begin(), g.ops.end(), [](const Op* op) { return op->from().known(); });
-  }
-  static bool in_forward(const Group& g) {
-    return std::none_of(g.ops.begin(), g.ops.end(),
-                        [](const Op* op) { return op->from().known(); });
-  }
+  static bool is_backward(const Group& g) { return detail::count_backward(g.ops) == g.ops.size(); }
+  static bool in_forward(const Group& g) { return detail::count_backward(g.ops) == 0; }
   // Whether groups of the forward pass and of the backward pass read the op's result.
   static bool bridges_passes(const Op& op, const std::vector<Group*>& readers) {
     auto backward = [](const Group* g) { return is_backward(*g); };
@@ -429,8 +425,10 @@ class Fuser {
     int64_t elements = g.work(), mine = op.result().type().elements();
     std::vector<Op*> joining{&op};
     if (op.def().kind == OpKind::Scatter) return "a scatter is stored as a whole";
-    if (detail::is_check(op) && mine > elements)
-      return fmt::format("{} looks at {} elements, the kernel at {}", op.name(), mine, elements);
+    if (detail::is_check(op) && (mine > elements || detail::count_views(op.result()) > 0))
+      return fmt::format("{} looks at all of its {} elements", op.name(), mine);
+    if (g.space.by_parts && detail::count_views(op.result()) > 1 && !detail::is_cheap(op))
+      return fmt::format("{} would be computed for each part", op.name());
     if (op.def().kind == OpKind::Prefix) return "a running fold is stored as it is";
     // What a pad or a slice adds to a kernel's elements makes no op run twice.
     if (mine < elements && 2 * mine <= elements && op.def().kind != OpKind::Reduce) {
@@ -545,6 +543,7 @@ class Fuser {
         for (size_t j = i + 1; j < std::min(list.size(), i + 1 + kMaxSiblings); ++j) {
           Group *a = current(list[i]), *b = current(list[j]);
           if (a == b || !worth_merging(v, *a, *b)) continue;
+          if (a->ops.size() + b->ops.size() > kMaxOps) continue;
           if (detours(a, b) || detours(b, a)) continue;
           std::vector<Op*> members = united(a->ops, b->ops);
           Result<IterationSpace> space = kernel_space(members);
@@ -580,7 +579,7 @@ class Fuser {
         if (!maker || maker == &columns || maker->space.kind != IterationSpace::Pointwise ||
             maker->work() != columns.work() || v.type().elements() != columns.work())
           continue;
-        if (recomputes(*maker) != recomputes(columns) ||
+        if (detail::recomputes(maker->ops) != detail::recomputes(columns.ops) ||
             in_forward(*maker) != in_forward(columns) || would_wait(*maker, columns))
           continue;
         std::vector<Op*> members = united(columns.ops, maker->ops);
@@ -620,15 +619,11 @@ class Fuser {
       g = it->second;
     return g;
   }
-  static bool recomputes(const Group& g) {
-    return std::any_of(g.ops.begin(), g.ops.end(),
-                       [](const Op* op) { return op->segment().ends_with(".recompute"); });
-  }
   static bool worth_merging(Value shared, const Group& a, const Group& b) {
     const IterationSpace &x = a.space, &y = b.space;
     if (x.kind != y.kind || x.p != y.p || x.q != y.q || x.r != y.r) return false;
     // A forward op merged with its copy would keep the copy's results alive until the backward.
-    if (recomputes(a) != recomputes(b)) return false;
+    if (detail::recomputes(a.ops) != detail::recomputes(b.ops)) return false;
     return shared.type().elements() * 2 >= a.work();
   }
 

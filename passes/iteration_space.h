@@ -2,7 +2,7 @@
 // The iteration space of a set of ops that shall become one kernel: fuse forms sets that have one,
 // and code generation reads it from the finished body.
 //
-//   pointwise   p x q elements, every result has as many
+//   pointwise   p x q elements, every result has as many, or is a concat of parts that do
 //   row         p rows of q elements; reductions run over whole rows and read their input so that
 //               row p's elements are exactly those that the kernel's row p visits; results have
 //               p*q or p elements

@@ -26,7 +26,7 @@ double work_of(const Block& block) {
     if (auto* loop = std::get_if<For>(&stmt.what))
       work += static_cast<double>(loop->extent) * work_of(loop->body);
     else if (auto* branch = std::get_if<If>(&stmt.what))
-      work += 1 + work_of(branch->body);
+      work += 1 + std::max(work_of(branch->body), work_of(branch->otherwise));
     else
       work += 1;
   }

@@ -79,6 +79,15 @@ std::string why_not_in_place(const Graph& body, std::span<const size_t> operands
     for (size_t i : operands)
       if (s.q == 1 || body.inputs()[i].type().elements() != s.p * s.q)
         return "its kernel reads the old value once a row";
+  // A kernel that stores elements does so in its first pass over them.
+  std::unordered_set<Value, ValueHash> folded;
+  for (const Op* op : ops) {
+    const bool folds = op->def().kind == OpKind::Reduce;
+    bool reads = false;
+    for (Value v : op->operands()) reads = reads || (v && folded.contains(v));
+    if (s.elements && folds && reads) return "its kernel reads the old value in a second pass";
+    for (size_t r = 0; r < op->num_results() && (folds || reads); ++r) folded.insert(op->result(r));
+  }
   std::unordered_set<Value, ValueHash> reached;
   for (size_t i : operands) reached.insert(body.inputs()[i]);
   for (const Op* op : ops) {

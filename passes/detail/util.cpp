@@ -150,6 +150,23 @@ std::string kernel_stem(const std::vector<Op*>& ops) {
   return out.empty() ? std::string(ops.back()->name()) : out;
 }
 
+size_t count_backward(const std::vector<Op*>& ops) {
+  return static_cast<size_t>(
+      std::count_if(ops.begin(), ops.end(), [](const Op* op) { return op->from().known(); }));
+}
+
+bool recomputes(const std::vector<Op*>& ops) {
+  return std::any_of(ops.begin(), ops.end(),
+                     [](const Op* op) { return op->segment().ends_with(".recompute"); });
+}
+
+size_t count_views(Value v) {
+  size_t count = 0;
+  for (const Use& use : v.uses())
+    count += use.op->def().kind == OpKind::View && !use.op->is("reshape");
+  return count;
+}
+
 std::string describe(Value v) {
   std::string name = v.name();
   if (name.empty())

@@ -33,6 +33,13 @@ Value find_value(const Graph& graph, std::string_view name);
 // reads its result: it has an attribute `what`, by which messages call those values.
 bool is_check(const Op& op);
 
+// How many of the ops belong to the backward pass.
+size_t count_backward(const std::vector<Op*>& ops);
+// Whether one of the ops is a copy that recompute made.
+bool recomputes(const std::vector<Op*>& ops);
+// How many views other than reshapes read the value: each may leave elements out.
+size_t count_views(Value v);
+
 // The name of an operand in the op's definition, or its number among variadic ones.
 std::string operand_name(const Op& op, size_t i);
 
