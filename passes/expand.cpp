@@ -70,10 +70,18 @@ Value concat_in_parts(std::vector<Value> parts, int64_t axis, const SourceLocati
 Value add_in_parts(std::span<const Value> terms, const SourceLocation& loc) {
   DType type = terms[0].dtype();
   bool narrow = is_float(type) && size_of(type) < size_of(DType::F32);
+  // Each part adds the sum so far to as many terms as the others, where that comes out even: then
+  // they are one kernel, and a deeper model takes no more of them.
+  size_t most = kMaxOperands;
+  for (size_t parts = terms.size() / (most - 1) + 1, tried = 0; tried < 8; ++parts, ++tried)
+    if ((terms.size() - 1) % parts == 0) {
+      most = (terms.size() - 1) / parts + 1;
+      break;
+    }
   std::vector<Value> part;
   for (size_t i = 0; i < terms.size(); ++i) {
     part.push_back(narrow ? cast(terms[i], DType::F32, loc) : terms[i]);
-    if (part.size() == kMaxOperands || i + 1 == terms.size()) part = {add_n(part, loc)};
+    if (part.size() == most || i + 1 == terms.size()) part = {add_n(part, loc)};
   }
   return cast(part[0], type, loc);
 }
