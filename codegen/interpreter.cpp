@@ -142,7 +142,7 @@ class Interpreter {
                  program.symbol, program.faults.size(), faults.size());
     SINTER_CHECK(sites.size() == program.sites.size(), "{}: {} sites, got {}", program.symbol,
                  program.sites.size(), sites.size());
-    SINTER_CHECK(flat_.ops.size() > 0 && flat_.ops[0].kind == FlatOp::For && !flat_.ops[0].lanes &&
+    SINTER_CHECK(!flat_.ops.empty() && flat_.ops[0].kind == FlatOp::For && !flat_.ops[0].lanes &&
                      flat_.ops[0].end == flat_.ops.size(),
                  "{}: a program is one loop over blocks", program.symbol);
     bind(buffers);
