@@ -7,6 +7,7 @@
 #include <sinter/runtime/disk_cache.h>
 #include <sinter/runtime/executable.h>
 #include <sinter/runtime/host_compiler.h>
+#include <sinter/tests/runtime/have_compiler.h>
 #include <sinter/tests/support.h>
 #include <sinter/tests/temporary_folder.h>
 
@@ -19,14 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool have_compiler() {
-  try {
-    HostCompiler compiler;
-    return true;
-  } catch (const DeviceError&) {
-    return false;
-  }
-}
+using sinter::test::have_compiler;
 
 // Cuts off the end of every artefact; the notes beside them are smaller.
 void damage(const std::string& folder) {

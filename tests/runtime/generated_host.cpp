@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <sinter/ir/numeric.h>
 #include <sinter/tests/codegen/exact_cases.h>
+#include <sinter/tests/runtime/have_compiler.h>
 #include <sinter/tests/support.h>
 
 #include <cmath>
@@ -21,14 +22,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kMax = std::numeric_limits<float>::max();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-bool have_compiler() {
-  try {
-    HostCompiler compiler;
-    return true;
-  } catch (const DeviceError&) {
-    return false;
-  }
-}
+using sinter::test::have_compiler;
 
 // Compiles `programs` as one unit.
 class Unit {

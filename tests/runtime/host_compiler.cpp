@@ -2,6 +2,7 @@
 
 #include <sinter/ir/diagnostic.h>
 #include <sinter/runtime/disk_cache.h>
+#include <sinter/tests/runtime/have_compiler.h>
 #include <sinter/tests/support.h>
 #include <sinter/tests/temporary_folder.h>
 #include <unistd.h>
@@ -35,14 +36,7 @@ class Environment {
 
 using Folder = sinter::test::TemporaryFolder;
 
-bool have_compiler() {
-  try {
-    HostCompiler compiler;
-    return true;
-  } catch (const DeviceError&) {
-    return false;
-  }
-}
+using sinter::test::have_compiler;
 
 template <typename F>
 std::string failure(F&& f) {
