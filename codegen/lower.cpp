@@ -196,7 +196,8 @@ class Lowering final : public detail::Lowering {
     for (int phase = 0; phase < phases_.last; ++phase) {
       const auto& needed = phases_.needed[static_cast<size_t>(phase)];
       const auto& reductions = phases_.reductions[static_cast<size_t>(phase)];
-      int64_t slots = node(reductions[0]).order.vector;
+      // Where terms are stored whose sum nobody reads, none is left.
+      int64_t slots = reductions.empty() ? 1 : node(reductions[0]).order.vector;
       std::vector<Array> acc;
       for (int r : reductions) acc.push_back(new_array(node(r).type, slots * width));
       auto fill = [&](const IndexExpr& slot) {
@@ -208,10 +209,10 @@ class Lowering final : public detail::Lowering {
           }
         });
       };
-      if (slots == 1)
-        fill(IndexExpr(0));
-      else
+      if (slots > 1)
         in_loop(Level::Vector, slots, fill);
+      else if (!reductions.empty())
+        fill(IndexExpr(0));
 
       // What all terms read is read once: the terms that are stored might lie over it.
       axis_[kAxisQ] = base;

@@ -150,6 +150,9 @@ Phases make_phases(const Kernel& k, const std::vector<int>& kept) {
   std::vector<int> level = node_levels(k);
   Phases out;
   for (int l : level) out.last = std::max(out.last, l);
+  // Terms that are stored need their loop over r, be there a reduction left in it or not.
+  for (const KernelStore& s : k.stores)
+    if (s.axes & axis_bit(kAxisR)) out.last = std::max(out.last, 1);
   out.reductions.resize(static_cast<size_t>(out.last));
   for (size_t i = 0; i < k.nodes.size(); ++i)
     if (k.nodes[i].kind == KernelNode::Reduce)

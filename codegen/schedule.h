@@ -62,7 +62,7 @@ bool reads_vectors(const KernelNode& load, int width);
 // The nodes of each phase: which ones phase k computes inside its loop over q (or r), given `kept`.
 // Phase K, the last one, serves the stores; those over r are phase 0's.
 struct Phases {
-  int last = 0;                              // K: the number of reduction levels
+  int last = 0;  // K: the number of reduction levels; at least 1 where terms are stored
   std::vector<std::vector<int>> reductions;  // by phase: the Reduce nodes it finishes
   std::vector<std::vector<bool>> needed;     // by phase: nodes below its targets
 };

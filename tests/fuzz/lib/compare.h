@@ -31,9 +31,11 @@ std::string_view to_string(Failure::Kind kind);
 
 // What the f64 reference says, and how far it is from the f32 one.
 struct Right {
-  std::vector<Tensor> wide;     // floats as f64
-  std::vector<double> allowed;  // by output: 8·|ref32 - ref64| + 1e-6·scale, most of all elements
-  bool ill = false;             // the graph's own f32 reference is off by more than 1e-2
+  std::vector<Tensor> wide;  // floats as f64
+  // By output: 8·|ref32 - ref64| + 1e-6·scale, the most of all elements, and of ref32 rounded to
+  // nearest, up and down.
+  std::vector<double> allowed;
+  bool ill = false;  // the graph's own f32 reference is off by more than 1e-2
 };
 Right right_of(const Specimen& specimen);
 
