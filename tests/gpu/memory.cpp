@@ -40,17 +40,6 @@ std::unique_ptr<Module> blocks(int count, bool recompute) {
   return module;
 }
 
-// Bytes that `run` leaves taken of the device, beside what an unrelated session left.
-template <typename Run>
-int64_t taken(Run&& run) {
-  cuda::Device& device = cuda::Device::get(0);
-  device.synchronize();
-  int64_t before = device.free_memory();
-  auto keeps = run();
-  device.synchronize();
-  return before - device.free_memory();
-}
-
 }  // namespace
 
 TEST_CASE("CUDA, RC-01: the measured peak is the plan's") {

@@ -31,6 +31,17 @@ inline bool contains(const std::string& text, const std::string& part) {
 
 #ifdef SINTER_HAVE_CUDA
 
+// Bytes of the device that what `run` returns keeps taken.
+template <typename Run>
+int64_t taken(Run&& run) {
+  cuda::Device& device = cuda::Device::get();
+  device.synchronize();
+  int64_t before = device.free_memory();
+  auto keeps = run();
+  device.synchronize();
+  return before - device.free_memory();
+}
+
 inline cuda::DeviceBuffer upload(const cuda::Stream& stream, const Tensor& tensor) {
   cuda::DeviceBuffer buffer(stream.device(), static_cast<size_t>(tensor.bytes()));
   cuda::copy_to_device(stream, buffer.address(), tensor.data(), buffer.size());
