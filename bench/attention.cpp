@@ -593,7 +593,8 @@ std::vector<FlashHopperTiles> forward_variants(const FlashInstance& instance, bo
   return list;
 }
 
-// Compiles what the shapes need, in parallel, and says how long one pair takes alone and uncached.
+// Compiles what the shapes need, in parallel, as a session does, and says how long the first pair
+// takes uncached.
 void compile_ahead(cuda::Device& device, const std::vector<Shape>& shapes, bool with_portable) {
   std::vector<cuda::CompileRequest> requests;
   std::vector<std::pair<int, bool>> seen;
@@ -621,7 +622,7 @@ void compile_ahead(cuda::Device& device, const std::vector<Shape>& shapes, bool 
   }
   if (requests.empty()) return;
   const auto start = std::chrono::steady_clock::now();
-  for (size_t i : {size_t{0}, size_t{1}}) cuda::compile(requests[i]);
+  cuda::compile_all({requests[0], requests[1]});
   fmt::print("forward and backward at head size {} compile in {:.2f} s\n", seen.front().first,
              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   cuda::compile_all(requests, &DiskCache::global());
