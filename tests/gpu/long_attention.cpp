@@ -131,7 +131,7 @@ double worst_error(const Bindings& in, const Bindings& out, int64_t head, int64_
 
 }  // namespace
 
-TEST_CASE("CUDA: attention over 65,536 rows is right, and takes a f32 copy of q at most") {
+TEST_CASE("CUDA: attention over 65536 rows is right and takes a f32 copy of q at most") {
   SINTER_NEEDS_GPU();
   if (cuda::Device::get().info().major < 8) SINTER_SKIP("no kernel before sm_80");
   for (const std::string kernels : {"hopper", "portable", "composed"}) {

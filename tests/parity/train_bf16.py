@@ -1,7 +1,7 @@
 """Trains one GPT-2 in sinter and in PyTorch and compares the losses, step by step.
 
     train_bf16.py --train-gpt build/carry/bin/train_gpt --out DIR
-                  [--text DIR] [--megabytes 24] [--model gpt2-124m] [--batch 16] [--steps 200]
+                  [--text DIR] [--megabytes 24] [--model gpt2-124m] [--batch 32] [--steps 200]
                   [--dtype bf16] [--device cuda] [--modes eager,compile]
 
 Both start from the same weights (a safetensors file that this script writes) and see the same
@@ -288,9 +288,9 @@ def main():
     parser.add_argument("--train-gpt-flags", default="", help="further ones, in one string")
     parser.add_argument("--out", required=True)
     parser.add_argument("--text", action="append", help="a folder of Python sources; Python's own if not given")
-    for name, value in [("megabytes", 24.0), ("lr", 6e-4), ("weight-decay", 0.1), ("clip", 1.0)]:
+    for name, value in [("megabytes", 24.0), ("lr", 3e-4), ("weight-decay", 0.1), ("clip", 1.0)]:
         parser.add_argument("--" + name, type=float, default=value)
-    for name, value in [("batch", 16), ("steps", 200), ("warmup", 20), ("seed", 1)]:
+    for name, value in [("batch", 32), ("steps", 200), ("warmup", 20), ("seed", 1)]:
         parser.add_argument("--" + name, type=int, default=value)
     for name in PRESETS["tiny"]:
         parser.add_argument("--" + name, type=int)
