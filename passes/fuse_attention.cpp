@@ -213,10 +213,6 @@ class Fusion {
 
 // Whether keys and values are both parameters.
 bool reads_weights_alone(const AttentionPattern& p) {
-  auto is_weight = [](Value v) {
-    while (v.op() != nullptr && v.op()->def().kind == OpKind::View) v = v.op()->operand(0);
-    return v.op() == nullptr && v.graph().module().find_state(v.name()) != nullptr;
-  };
   return is_weight(p.scores->operand(1)) && is_weight(p.product->operand(1));
 }
 

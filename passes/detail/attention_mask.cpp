@@ -222,6 +222,12 @@ std::optional<Indicator> indicator(const Seen& s) {
     if (!yes || !no) return std::nullopt;
     return Indicator{*yes, *no, {}, {operand_of(s, 0), false}};
   }
+  if (op->is("masked_fill")) {
+    auto no = constant_of(op->operand(0));
+    if (!no) return std::nullopt;
+    return Indicator{
+        op->attrs<MaskedFillAttrs>().value.as_double(), *no, {}, {operand_of(s, 1), false}};
+  }
   auto mapped = [&](size_t i, auto&& f) -> std::optional<Indicator> {
     std::optional<Indicator> x = indicator(operand_of(s, i));
     if (x) {

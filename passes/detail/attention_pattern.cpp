@@ -2,6 +2,7 @@
 
 #include <sinter/ir/op_def.h>
 #include <sinter/ir/ops.h>
+#include <sinter/passes/detail/attention_softmax.h>
 #include <sinter/passes/detail/util.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace sinter::detail {
 
 namespace {
 
-// A score below this is that of a key which is not seen: exp of it is 0 in f64 too.
+// A score of at most this is that of a key which is not seen: exp of it is 0 in f64 too.
 constexpr double kFar = -1000;
 constexpr int kDeepest = 32;
 
@@ -22,8 +23,8 @@ bool is_product(const Op& op) {
 
 // What a chain of scores may pass on its way to the softmax.
 bool carries_scores(const Op& op) {
-  constexpr std::string_view kNames[] = {"mul", "div",   "neg",  "add",
-                                         "sub", "where", "tanh", "cast"};
+  constexpr std::string_view kNames[] = {"mul",   "div",         "neg",  "add", "sub",
+                                         "where", "masked_fill", "tanh", "cast"};
   return is_reshape(op) ||
          std::find(std::begin(kNames), std::end(kNames), op.name()) != std::end(kNames);
 }
@@ -31,8 +32,20 @@ bool carries_scores(const Op& op) {
 // How many ops a search looks at.
 constexpr size_t kWidest = 256;
 
-// Whether `v` comes from a product of as many elements.
-bool comes_from_product(Value v, int64_t elements) {
+// What might be written between the products of attention, also where the op has nothing of the
+// kind.
+bool keeps_matrix(const Op& op) {
+  return op.def().kind == OpKind::Pointwise || is_reshape(op) || op.is("permute") ||
+         op.is("masked_fill") || op.is("tril") || op.is("triu") || op.is("dropout");
+}
+bool reads_weight(const Op& product) {
+  return std::any_of(product.operands().begin(), product.operands().end(),
+                     [](Value v) { return v && is_weight(v); });
+}
+
+// Whether `v` comes from a product of as many elements, through what attention may have there; or,
+// looking for any function of one that is not a layer's, through more.
+bool comes_from_product(Value v, int64_t elements, bool any_function = false) {
   std::vector<Value> work{v};
   std::unordered_set<const Op*> known;
   while (!work.empty()) {
@@ -40,10 +53,14 @@ bool comes_from_product(Value v, int64_t elements) {
     work.pop_back();
     const Op* op = x.op();
     if (op == nullptr || x.type().elements() != elements || !known.insert(op).second) continue;
-    if (is_product(*op)) return true;
-    if (known.size() > kWidest || (!carries_scores(*op) && !op->is("permute"))) continue;
+    if (is_product(*op)) {
+      if (!any_function || !reads_weight(*op)) return true;
+      continue;
+    }
+    bool passes = carries_scores(*op) || op->is("permute") || (any_function && keeps_matrix(*op));
+    if (known.size() > kWidest || !passes) continue;
     for (size_t i = op->is("where") ? 1 : 0; i < op->operands().size(); ++i)
-      if (!constant_of(op->operand(i))) work.push_back(op->operand(i));
+      if (op->operand(i) && !constant_of(op->operand(i))) work.push_back(op->operand(i));
   }
   return false;
 }
@@ -51,8 +68,8 @@ bool comes_from_product(Value v) {
   return comes_from_product(v, v.type().elements());
 }
 
-// Whether a product reads `v`, or what pointwise ops and views make of it.
-bool leads_to_product(Value v) {
+// Whether a product reads `v`, or what pointwise ops and views make of it; or any function of it.
+bool leads_to_product(Value v, bool any_function = false) {
   std::vector<Value> work{v};
   std::unordered_set<const Op*> known;
   while (!work.empty()) {
@@ -60,105 +77,18 @@ bool leads_to_product(Value v) {
     work.pop_back();
     for (const Use& use : x.uses()) {
       const Op& op = *use.op;
-      if (is_product(op)) return true;
+      if (is_product(op)) {
+        if (!any_function || !reads_weight(op)) return true;
+        continue;
+      }
       if (op.num_results() != 1 || op.result().type().elements() != x.type().elements()) continue;
       if (!is_reshape(op) && !op.is("cast") && !op.is("dropout") && !op.is("where") &&
-          !op.is("mul"))
+          !op.is("mul") && !(any_function && keeps_matrix(op)))
         continue;
       if (known.size() < kWidest && known.insert(&op).second) work.push_back(op.result());
     }
   }
   return false;
-}
-
-// ---- Softmax
-
-bool is_last_axis(const Op& op, const Axes& axes) {
-  return axes.value.size() == 1 &&
-         normalize_axis(axes.value[0], op.operand(0).rank()) == op.operand(0).rank() - 1;
-}
-
-struct Softmax {
-  Value scores;
-  Value probabilities;
-  const Op* product = nullptr;  // with v, where the sum divides what comes of it
-  std::unordered_set<const Op*> inside;
-};
-
-// `v` without views, stop_gradient, and the care for rows of -inf (`where` against a constant).
-Value row_value(Value v, std::unordered_set<const Op*>& inside) {
-  for (int i = 0; i < kDeepest && v.op() != nullptr; ++i) {
-    const Op& op = *v.op();
-    if (is_view(op) || op.is("stop_gradient") || op.is("cast")) {
-      inside.insert(&op);
-      v = op.operand(0);
-    } else if (op.is("where") && (constant_of(op.operand(1)) || constant_of(op.operand(2)))) {
-      inside.insert(&op);
-      if (op.operand(0).op() != nullptr) inside.insert(op.operand(0).op());
-      v = op.operand(constant_of(op.operand(1)) ? 2 : 1);
-    } else {
-      break;
-    }
-  }
-  return v;
-}
-
-// exp(x - max x) / sum, as single ops.
-std::optional<Softmax> written_softmax(const Op& op) {
-  Softmax out;
-  out.inside.insert(&op);
-  auto total_of = [&](Value e, Value divisor) {
-    const Op* total = made_by(row_value(divisor, out.inside), "sum");
-    if (total == nullptr || total->operand(0) != e) return false;
-    out.inside.insert(total);
-    return is_last_axis(*total, total->attrs<ReduceAttrs>().axes);
-  };
-  Value e;
-  if (op.is("div")) {
-    e = op.operand(0);
-    if (e.op() != nullptr && e.op()->def().kind == OpKind::Contract) {
-      out.product = e.op();
-      out.inside.clear();
-      e = e.op()->operand(0);
-      while (e.op() != nullptr &&
-             (is_reshape(*e.op()) || e.op()->is("cast") || e.op()->is("dropout")))
-        e = e.op()->operand(0);
-    }
-    if (made_by(e, "exp") == nullptr || !total_of(e, op.operand(1))) return std::nullopt;
-  } else if (op.is("mul")) {
-    for (size_t i : {0, 1}) {
-      const Op* inverse = made_by(row_value(op.operand(1 - i), out.inside), "reciprocal");
-      if (inverse == nullptr || made_by(op.operand(i), "exp") == nullptr) continue;
-      if (!total_of(op.operand(i), inverse->operand(0))) continue;
-      out.inside.insert(inverse);
-      e = op.operand(i);
-      break;
-    }
-    if (!e) return std::nullopt;
-  } else {
-    return std::nullopt;
-  }
-  out.inside.insert(e.op());
-  out.scores = e.op()->operand(0);
-  out.probabilities = out.product != nullptr ? e : op.result();
-  if (const Op* less = made_by(out.scores, "sub")) {
-    std::unordered_set<const Op*> row;
-    const Op* largest = made_by(row_value(less->operand(1), row), "max");
-    if (largest != nullptr && largest->operand(0) == less->operand(0) &&
-        is_last_axis(*largest, largest->attrs<ReduceAttrs>().axes)) {
-      out.inside.insert(row.begin(), row.end());
-      out.inside.insert(largest);
-      out.inside.insert(less);
-      out.scores = less->operand(0);
-    }
-  }
-  return out;
-}
-
-std::optional<Softmax> softmax_ending(const Op& op) {
-  if (op.is("div") || op.is("mul")) return written_softmax(op);
-  if (!op.is("softmax")) return std::nullopt;
-  return Softmax{op.operand(0), op.result(), nullptr, {&op}};
 }
 
 // ---- The whole
@@ -195,6 +125,7 @@ class Reader {
   bool read() {
     const Op& op = *out_.softmax;
     Softmax softmax = *softmax_ending(op);
+    if (!softmax.why.empty()) return fail(softmax.why);
     inside_ = softmax.inside;
     if (!read_product(softmax.probabilities)) return false;
     out_.last = out_.product;
@@ -209,12 +140,11 @@ class Reader {
     inside_.merge(softmax.inside);
     Value scores = softmax.scores;
     if (scores.rank() < 2) return fail("the scores have one axis");
-    if (op.is("softmax") && !is_last_axis(op, {{std::get<int64_t>(op.attr("axis"))}}))
-      return fail("the softmax is not over the last axis of the scores");
     out_.queries = scores.dim(-2);
     out_.keys = scores.dim(-1);
     choose_axes(scores);
-    return read_scores(scores) && check_scores_product() && check_uses() && settle_masks();
+    return read_scores(scores, softmax.factor) && check_scores_product() && check_uses() &&
+           settle_masks(softmax.clears_rows);
   }
 
   bool is_read_once(Value v) const {
@@ -271,8 +201,8 @@ class Reader {
       if (use.is("dropout") && uses[0].operand == 0) {
         if (out_.dropout != nullptr) return fail("the probabilities are dropped twice");
         out_.dropout = &use;
-      } else if (use.is("where") && uses[0].operand == 1 && constant_of(use.operand(2)) == 0.0) {
-        cleared_.push_back(use.operand(0));
+      } else if (auto kept = kept_where(use, uses[0].operand)) {
+        cleared_.push_back(*kept);
       } else if (!(use.is("cast") && is_float(use.result().dtype())) &&
                  !(is_reshape(use) && use.result().rank() > 0 &&
                    use.result().dim(-1) == p.dim(-1))) {
@@ -282,6 +212,30 @@ class Reader {
       p = use.result();
     }
     return fail("the probabilities go through many ops");
+  }
+
+  // A condition, or its opposite.
+  struct Chosen {
+    Value condition;
+    bool negated = false;
+    friend bool operator==(const Chosen& a, const Chosen& b) {
+      return a.condition == b.condition && a.negated == b.negated;
+    }
+  };
+  static Chosen chosen(Value condition, bool negated) {
+    while (const Op* op = made_by(condition, "logical_not")) {
+      condition = op->operand(0);
+      negated = !negated;
+    }
+    return {condition, negated};
+  }
+  // Where the op keeps that operand, if it is 0 elsewhere.
+  static std::optional<Chosen> kept_where(const Op& op, size_t operand) {
+    if (op.is("masked_fill") && operand == 0 && op.attrs<MaskedFillAttrs>().value.as_double() == 0)
+      return chosen(op.operand(1), true);
+    if (op.is("where") && operand > 0 && constant_of(op.operand(3 - operand)) == 0.0)
+      return chosen(op.operand(0), operand == 2);
+    return std::nullopt;
   }
 
   // Which axes of the scores are batch and heads.
@@ -350,8 +304,8 @@ class Reader {
   }
 
   // From the softmax's operand to the product of q and k.
-  bool read_scores(Value v) {
-    double factor = 1;  // of v, in what the softmax reads, or in what the softcap's tanh reads
+  bool read_scores(Value v, double factor) {
+    // `factor` is of v, in what the softmax reads, or in what the softcap's tanh reads
     bool capped = false;
     for (;;) {
       Op* op = v.op();
@@ -365,7 +319,9 @@ class Reader {
       inside_.insert(op);
       Value a = op->operand(0), b = op->operand(1);
       if (is_reshape(*op) || op->is("cast")) {
-        if (a.dim(-1) != out_.keys || !is_float(a.dtype()))
+        if (!is_float(a.dtype()))
+          return fail(fmt::format("the scores are {} in between", to_string(a.dtype())));
+        if (a.rank() == 0 || a.dim(-1) != out_.keys)
           return fail("the scores are reshaped along the keys");
         v = a;
         continue;
@@ -402,7 +358,8 @@ class Reader {
       if (capped) return fail("a mask or a bias comes before the softcap");
       if (!out_.factors.empty())
         return fail("a mask or a bias is multiplied by something that is no constant");
-      if (op->is("where") ? !read_where(*op, factor, v) : !read_sum(*op, factor, v)) return false;
+      bool chooses = op->is("where") || op->is("masked_fill");
+      if (chooses ? !read_where(*op, factor, v) : !read_sum(*op, factor, v)) return false;
     }
     out_.scale = capped ? factor * out_.softcap : factor;
     if (!(out_.scale > 0) || !std::isfinite(out_.scale) || (capped && !(out_.softcap > 0)))
@@ -417,28 +374,39 @@ class Reader {
     next = op.operand(left ? 0 : 1);
     const Shape& shape = op.result().shape();
     DType type = out_.product->result().dtype();
-    bool of_rows = other.op() != nullptr && other.op()->is("broadcast") &&
-                   other.op()->operand(0).dim(-1) == 1 && out_.keys > 1;
-    if (!of_rows || compute_type(type) != type || (!left && op.is("div")))
+    bool of_rows = is_one_for_keys(other) && out_.keys > 1;
+    if (!of_rows || (!left && op.is("div")))
       return fail("the scores are multiplied by something that is no constant");
+    if (compute_type(type) != type)
+      return fail(fmt::format(
+          "q, which is {}, would be multiplied by something that is no constant", to_string(type)));
     out_.factors.push_back({other, shape, op.is("div")});
     return true;
   }
 
+  // Whether one number stands for all keys of a row.
+  static bool is_one_for_keys(Value v) {
+    const Op* op = made_by(v, "broadcast");
+    return op != nullptr && (op->operand(0).rank() == 0 || op->operand(0).dim(-1) == 1);
+  }
+
   bool read_where(const Op& op, double factor, Value& v) {
-    bool otherwise = constant_of(op.operand(1)).has_value();
-    std::optional<double> c = constant_of(op.operand(otherwise ? 1 : 2));
+    bool fills = op.is("masked_fill");
+    bool otherwise = fills || constant_of(op.operand(1)).has_value();
+    std::optional<double> c = fills ? std::optional(op.attrs<MaskedFillAttrs>().value.as_double())
+                                    : constant_of(op.operand(otherwise ? 1 : 2));
     if (!c) return fail("a where chooses between the scores and something that is no constant");
     double value = *c * factor;
     if (!(value <= kFar))
       return fail(fmt::format("the scores of masked keys are {}, which does not mask them", value));
+    Value condition = op.operand(fills ? 1 : 0);
     Term term;
     term.scores = op.result().shape();
     term.value = value;
-    if (!otherwise) term.where = op.operand(0);
-    add_condition(seen(op.operand(0), roles(term.scores)), otherwise, term.visible);
+    term.where = chosen(condition, otherwise);
+    add_condition(seen(condition, roles(term.scores)), otherwise, term.visible);
     terms_.push_back(std::move(term));
-    v = op.operand(otherwise ? 2 : 1);
+    v = op.operand(fills ? 0 : otherwise ? 2 : 1);
     return true;
   }
 
@@ -533,10 +501,12 @@ class Reader {
   // With -inf a row that sees no key gives 0, as attention does. With a number far below 0 it gives
   // the mean of v: such a mask stands only where every row sees a key; where it is added, it may
   // stay what it is, a bias.
-  bool settle_masks() {
+  bool settle_masks(bool clears_rows) {
+    if (clears_rows)
+      for (Term& t : terms_) t.value = -std::numeric_limits<double>::infinity();
     // Probabilities that are made 0 where the scores were masked already: so are the rows that see
     // no key, if that is all that masks.
-    for (Value c : cleared_) {
+    for (const Chosen& c : cleared_) {
       auto same =
           std::find_if(terms_.begin(), terms_.end(), [&](const Term& t) { return t.where == c; });
       if (same == terms_.end() || (terms_.size() > 1 && !std::isinf(same->value)))
@@ -588,7 +558,7 @@ class Reader {
     double value = 0;
     Value added;  // what is added, null for a where
     double factor = 1;
-    Value where;  // the condition of a where that chooses the scores
+    Chosen where = {};  // of a where: where the scores are kept
   };
   struct Sloped {
     Slopes slopes;
@@ -600,7 +570,7 @@ class Reader {
   AttentionPattern out_;
   std::unordered_set<const Op*> inside_;
   std::vector<Term> terms_;
-  std::vector<Value> cleared_;  // conditions without which probabilities are made 0
+  std::vector<Chosen> cleared_;  // conditions without which probabilities are made 0
   std::optional<Sloped> slopes_;
   std::string why_;
 };
@@ -623,11 +593,19 @@ std::unordered_set<const Op*> dead_ops(const Graph& graph) {
   return dead;
 }
 
+bool is_weight(Value v) {
+  while (v.op() != nullptr && v.op()->def().kind == OpKind::View) v = v.op()->operand(0);
+  return v.op() == nullptr && v.graph().module().find_state(v.name()) != nullptr;
+}
+
 bool may_be_attention(const Op& op) {
-  if (op.num_results() != 1) return false;
   std::optional<Softmax> softmax = softmax_ending(op);
-  return softmax && comes_from_product(softmax->scores) &&
-         (softmax->product != nullptr || leads_to_product(op.result()));
+  if (!softmax) return false;
+  Value scores = softmax->scores;
+  if (comes_from_product(scores) && (softmax->product != nullptr || leads_to_product(op.result())))
+    return true;
+  return comes_from_product(scores, scores.type().elements(), true) &&
+         (softmax->product != nullptr || leads_to_product(op.result(), true));
 }
 
 std::optional<AttentionPattern> find_attention(Op& op, const std::unordered_set<const Op*>& dead,

@@ -48,6 +48,9 @@ struct AttentionPattern {
 // Ops that nothing reads, such as canonicalize leaves behind.
 std::unordered_set<const Op*> dead_ops(const Graph& graph);
 
+// Whether `v` is a parameter, or a view of one.
+bool is_weight(Value v);
+
 // What may be the last op of a softmax that is followed by a product, and comes from one; or the
 // division by its sum after that product.
 bool may_be_attention(const Op& op);
