@@ -24,14 +24,12 @@ std::unique_ptr<Model> small_model() {
 }
 
 // The module after the pipeline.
-std::string lowered(const CompileOptions& options, bool with_pass) {
+std::string lowered(const CompileOptions& options) {
   std::unique_ptr<Module> module = small_model()->module().clone();
   PassManager manager;
   manager.disabled = options.disabled;
   std::vector<PipelineStep> steps =
       options.pipeline.empty() ? default_pipeline() : options.pipeline;
-  if (!with_pass)
-    std::erase_if(steps, [](const auto& step) { return step.pass->name == "fuse-attention"; });
   manager.run(*module, steps);
   return print(*module);
 }
@@ -93,18 +91,11 @@ TEST_CASE("attention: a model trains alike with attention written out and as one
   }
 }
 
-TEST_CASE("attention: composed leaves the IR as it is without the pass") {
-  CompileOptions options;
-  choose_attention(options, AttentionChoice::Composed);
-  CHECK(options.disabled == std::vector<std::string>{"fuse-attention"});
-  CHECK(lowered(options, true) == lowered({}, false));
-}
-
 TEST_CASE("attention: flash is refused where the target has no kernel, with the reason") {
   CompileOptions options;
   choose_attention(options, AttentionChoice::Flash);
   CHECK_THROWS_WITH_AS(
-      lowered(options, true),
+      lowered(options),
       doctest::Contains("host has no attention kernel for q: f32[2,2,6,4], v: f32[2,2,6,4]"),
       Error);
   options.device = DeviceKind::Reference;
