@@ -281,8 +281,10 @@ void keep_statistics(Graph& graph, bool entry, const Target& target, bool requir
                                              why));
       if (required)
         throw Error(Diagnostic{
-            op.loc(), fmt::format("{} has no attention kernel for q: {}, v: {}: {}", target.arch,
-                                  op.operand(0).type().str(), op.operand(2).type().str(), why)});
+            op.loc(),
+            fmt::format("{} has no attention kernel for q: {}, v: {}: {}. Where none is required "
+                        "(attention auto) it is composed",
+                        target.arch, op.operand(0).type().str(), op.operand(2).type().str(), why)});
       continue;
     }
     AttentionAttrs attrs = op.attrs<AttentionAttrs>();

@@ -46,18 +46,37 @@ Reason declines_hopper(const Op& op, const Target& target) {
   return std::nullopt;
 }
 
+// Why there are no tiles for one of these kernels of 16-bit elements.
+Reason lacks_tiles(const AttentionCall& c, std::initializer_list<FlashKernel> kernels,
+                   const Target& target) {
+  auto tiles = [&](FlashKernel kernel, int64_t shared) {
+    return flash_tiles(kernel, static_cast<int>(c.head_dim), static_cast<int>(c.value_dim), 2,
+                       static_cast<size_t>(std::max<int64_t>(shared, 0)));
+  };
+  constexpr int64_t kKib = 1024, kMost = 256 * kKib;
+  int64_t needed = 0;
+  for (FlashKernel kernel : kernels) {
+    if (tiles(kernel, target.shared_memory).exists()) continue;
+    if (!tiles(kernel, kMost).exists())
+      return fmt::format("head sizes {} and {} are no multiples of 8 up to 256", c.head_dim,
+                         c.value_dim);
+    int64_t limit = kKib;
+    while (!tiles(kernel, limit).exists()) limit += kKib;
+    needed = std::max(needed, static_cast<int64_t>(tiles(kernel, limit).shared_bytes));
+  }
+  if (needed == 0) return std::nullopt;
+  return fmt::format(
+      "for head sizes {} and {} the smallest tiles take {} bytes of shared memory, a block has {}",
+      c.head_dim, c.value_dim, needed, target.shared_memory);
+}
+
 Reason declines_portable(const Op& op, const Target& target) {
   AttentionCall c(op);
   if (Reason reason = declines_any(c, target)) return reason;
   if (size_of(c.element) != 2)
     return fmt::format("elements are {}, not bf16 or f16", to_string(c.element));
-  for (FlashKernel kernel : {FlashKernel::Forward, FlashKernel::BackwardKv, FlashKernel::BackwardQ})
-    if ((kernel != FlashKernel::Forward) == c.backward && !c.tiles(kernel, target).exists())
-      return fmt::format(
-          "head sizes {} and {} are no multiples of 8 up to 256, or {} bytes of shared memory are "
-          "too few",
-          c.head_dim, c.value_dim, target.shared_memory);
-  return std::nullopt;
+  if (!c.backward) return lacks_tiles(c, {FlashKernel::Forward}, target);
+  return lacks_tiles(c, {FlashKernel::BackwardKv, FlashKernel::BackwardQ}, target);
 }
 
 Reason declines_plain(const Op& op, const Target& target) {
@@ -195,13 +214,9 @@ bool has_native_attention(const Op& op, const Target& target,
     if (type != nullptr && (*type == "bf16" || *type == "f16")) bytes = 2;
   }
   if (bytes != 2) return decline(fmt::format("elements are {}", to_string(c.element)));
-  auto shared = static_cast<size_t>(std::max<int64_t>(target.shared_memory, 0));
-  for (FlashKernel kernel : {FlashKernel::Forward, FlashKernel::BackwardKv, FlashKernel::BackwardQ})
-    if (!flash_tiles(kernel, static_cast<int>(c.head_dim), static_cast<int>(c.value_dim), 2, shared)
-             .exists())
-      return decline(
-          fmt::format("there are no tiles for head sizes {} and {}", c.head_dim, c.value_dim));
-  return true;
+  Reason reason = lacks_tiles(
+      c, {FlashKernel::Forward, FlashKernel::BackwardKv, FlashKernel::BackwardQ}, target);
+  return reason ? decline(*reason) : true;
 }
 
 void detail::add_attention_rules(std::vector<NativeRule>& rules) {

@@ -15,13 +15,14 @@ using namespace sinter;
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int64_t kLayers = 2, kHeads = 2, kWidth = 32, kVocab = 40, kContext = 18;
+constexpr int64_t kLayers = 2, kHeads = 2, kHeadDim = 16, kWidth = kHeads * kHeadDim, kVocab = 40,
+                  kContext = 18;
 
 Value written_attention(const Scope& g, Value x, int64_t batch) {
-  const Shape split{batch, kContext, kHeads, kWidth / kHeads};
+  const Shape split{batch, kContext, kHeads, kHeadDim};
   std::vector<Value> parts = split_evenly(nn::linear(g / "qkv", x, 3 * kWidth), 3, -1);
   for (Value& part : parts) part = permute(reshape(part, split), {0, 2, 1, 3});
-  Value s = matmul(parts[0], parts[1], false, true) / std::sqrt(double{kWidth / kHeads});
+  Value s = matmul(parts[0], parts[1], false, true) / std::sqrt(double{kHeadDim});
   Value lower = tril(full(g.graph(), f32({kContext, kContext}), 1));
   s = masked_fill(s, broadcast_to(eq(lower, 0.0), s.shape()), -kInfinity);
   Value y = permute(matmul(softmax(s), parts[2]), {0, 2, 1, 3});
@@ -78,9 +79,9 @@ Step run_gpt(const Model& model, AttentionChoice choice) {
   Program program(model, options);
   program.init(5);
   std::vector<int32_t> ids, targets;
-  for (int i = 0; i < 2 * kContext; ++i) {
-    ids.push_back(i * i % kVocab);
-    targets.push_back((i * i + 7 * i) % kVocab);
+  for (int64_t i = 0; i < 2 * kContext; ++i) {
+    ids.push_back(static_cast<int32_t>(i * i % kVocab));
+    targets.push_back(static_cast<int32_t>((i * i + 7 * i) % kVocab));
   }
   const Shape shape{2, kContext};
   Step out;
