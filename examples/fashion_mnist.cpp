@@ -3,6 +3,7 @@
 //
 // The data comes from Debian's package dataset-fashion-mnist, or from --data DIR.
 
+#include <sinter/frontends/cli/numbers.h>
 #include <sinter/frontends/data/images.h>
 #include <sinter/frontends/train/device.h>
 #include <sinter/frontends/train/report.h>
@@ -152,11 +153,11 @@ bool parse(int argc, const char* const* argv, Options& o) {
   for (const Network& n : kNetworks) names.emplace_back(n.name);
   app.add_option("--model", o.model, "the network")->check(CLI::IsMember(names));
   app.add_option("--data", o.data, "folder of the idx files")->capture_default_str();
-  app.add_option("--batch", o.batch, "images a step")->check(CLI::PositiveNumber);
-  app.add_option("--epochs", o.epochs, "times through the images")->check(CLI::PositiveNumber);
+  app.add_option("--batch", o.batch, "images a step")->check(cli::above_zero());
+  app.add_option("--epochs", o.epochs, "times through the images")->check(cli::above_zero());
   app.add_option("--steps", o.steps, "training steps, instead of --epochs")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--lr", o.lr, "peak learning rate")->check(CLI::PositiveNumber);
+      ->check(cli::above_zero());
+  app.add_option("--lr", o.lr, "peak learning rate")->check(cli::above_zero());
   app.add_option("--seed", o.seed, "of weights and the order of images");
   app.add_option("--device", o.device, "auto, cuda, cpu or reference")
       ->check(CLI::IsMember({"auto", "cuda", "cpu", "reference"}));

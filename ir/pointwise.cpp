@@ -222,13 +222,15 @@ PointwiseBuilder::Partially PointwiseBuilder::partial_of(const Op& op, size_t i)
 
 namespace {
 
-// A cotangent or tangent times a partial, in the wider of their types; null for 0.
-Value times(Value t, double constant, Value partial) {
+// A cotangent or tangent times a partial, in the wider of their types; null for 0. `chosen`: a
+// partial of 0 says that the operand was not chosen, and takes nothing of a tangent that is not a
+// number.
+Value times(Value t, double constant, Value partial, bool chosen = false) {
   if (partial && partial.dtype() != t.dtype()) {
     t = detail::widen(t);
     partial = detail::widen(partial);
   }
-  if (partial) return grad_mul(t, partial);
+  if (partial) return chosen ? zero_mul(t, partial) : grad_mul(t, partial);
   if (constant == 0.0) return {};
   if (constant == 1.0) return t;
   if (constant == -1.0) return neg(t);
@@ -255,7 +257,8 @@ std::vector<Value> PointwiseBuilder::generic_jvp(const JvpContext& c) const {
   for (size_t i = 0; i < c.op().operands().size(); ++i) {
     if (!c.tangent(i)) continue;
     Partially p = partial_of(c.op(), i);
-    if (Value term = times(c.tangent(i), p.constant, p.value)) terms.push_back(term);
+    bool bounded = bounded_[std::min(i, bounded_.size() - 1)];
+    if (Value term = times(c.tangent(i), p.constant, p.value, bounded)) terms.push_back(term);
   }
   if (terms.empty()) return {Value()};
   DType type = c.op().result().dtype();

@@ -8,8 +8,10 @@
 // of the same dtype, unless the op states otherwise. bf16 and f16 operands are widened to f32, and
 // the result rounded once. The derivative by operand i becomes an op of its own, NAME_dI, of those
 // operands (and the result, if a stated partial reads it) that it uses; VJP and
-// JVP multiply it by the cotangent or tangent with grad_mul, or mul where the partial is declared
-// bounded. Batched it is the op itself, on operands that all carry the new axis.
+// JVP multiply it by the cotangent or tangent with grad_mul; the JVP with zero_mul where the
+// partial is declared bounded: as in reverse mode, an operand that a maximum, a clamp or a factor
+// of 0 leaves out takes part in nothing, though its own tangent be infinite. Batched it is the op
+// itself, on operands that all carry the new axis.
 
 #include <sinter/ir/op_def.h>
 

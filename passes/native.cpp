@@ -8,6 +8,9 @@
 
 #include <sinter/passes/native.h>
 
+#include <fmt/ranges.h>
+#include <sinter/ir/op_def.h>
+#include <sinter/passes/detail/derivative_names.h>
 #include <sinter/passes/detail/native_rules.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/pass.h>
@@ -18,6 +21,35 @@
 namespace sinter {
 
 namespace {
+
+// Rules of one op lie side by side.
+const std::vector<NativeRule>& all_rules() {
+  static const std::vector<NativeRule> all = [] {
+    std::vector<NativeRule> rules;
+    detail::add_attention_rules(rules);
+    detail::add_embedding_rules(rules);
+    return rules;
+  }();
+  return all;
+}
+
+// Names that mean nothing would choose nothing, in silence.
+void check_options(const PassContext& context) {
+  std::vector<std::string_view> kernels;
+  for (const NativeRule& rule : all_rules())
+    if (std::find(kernels.begin(), kernels.end(), rule.kernel) == kernels.end())
+      kernels.push_back(rule.kernel);
+  std::string_view use = context.option("use");
+  if (!use.empty() && std::find(kernels.begin(), kernels.end(), use) == kernels.end())
+    throw Error(fmt::format("native: use={}: there is no such kernel; there are {}", use,
+                            fmt::join(kernels, ", ")));
+  for (std::string_view option : {"skip", "require", "unordered"}) {
+    if (!context.has_option(option)) continue;
+    for (const std::string& op : detail::names_of("native", context.option(option)))
+      if (OpRegistry::get().find(op) == nullptr)
+        throw Error(fmt::format("native: {}={}: there is no such op", option, op));
+  }
+}
 
 // The first rule that takes the op, or null; `why` receives what the others declined for.
 const NativeRule* choose(const Op& op, const Target& target, std::string_view use, bool unordered,
@@ -37,13 +69,7 @@ const NativeRule* choose(const Op& op, const Target& target, std::string_view us
 }  // namespace
 
 std::span<const NativeRule> native_rules(std::string_view op) {
-  // Rules of one op lie side by side.
-  static const std::vector<NativeRule> all = [] {
-    std::vector<NativeRule> rules;
-    detail::add_attention_rules(rules);
-    detail::add_embedding_rules(rules);
-    return rules;
-  }();
+  const std::vector<NativeRule>& all = all_rules();
   auto of_op = [&](const NativeRule& rule) { return rule.op == op; };
   auto first = std::find_if(all.begin(), all.end(), of_op);
   return {first, std::find_if_not(first, all.end(), of_op)};
@@ -62,6 +88,7 @@ int64_t native_scratch(const Op& op, const Target& target) {
 }
 
 void run_native(Module& module, PassContext& context) {
+  check_options(context);
   std::string_view use = context.option("use");
   std::string skip = fmt::format(",{},", context.option("skip"));
   std::string require = fmt::format(",{},", context.option("require"));

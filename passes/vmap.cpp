@@ -204,10 +204,12 @@ Graph& vmap(const Graph& graph, std::string name, std::span<const std::string> i
 void run_vmap(Module& module, PassContext& context) {
   std::vector<std::string> inputs = detail::names_of("vmap", context.option("inputs"));
   std::string_view text = context.option("size");
+  if (inputs.empty() || text.empty()) throw Error("vmap: give both inputs=INPUT,… and size=N");
   int64_t size = -1;
   auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), size);
-  if (inputs.empty() || problem != std::errc() || end != text.data() + text.size() || size < 0)
-    throw Error("vmap: give both inputs=INPUT,… and size=N");
+  if (problem != std::errc() || end != text.data() + text.size())
+    throw Error(fmt::format("vmap: size={}: expected a whole number", text));
+  require_size(size);
   for (Graph* graph : detail::graphs_with(module, context, "vmap", inputs[0])) {
     std::unique_ptr<Module> copy = module.clone();
     std::string name = graph->name();

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <fmt/ranges.h>
+#include <sinter/frontends/cli/numbers.h>
 #include <CLI/CLI.hpp>
 
 #include <utility>
@@ -9,12 +10,14 @@ using namespace sinter;
 
 namespace {
 
+const CLI::Validator kPositive = cli::above_zero(), kNotNegative = cli::zero_or_above();
+
 void add_flags(CLI::App& app, Options& o) {
   app.add_option("--model", o.model,
                  fmt::format("a preset: {}", fmt::join(nn::gpt_preset_names(), ", ")))
       ->group("Model");
   auto size = [&](const char* flag, std::optional<int64_t>& value, const char* text) {
-    app.add_option(flag, value, text)->group("Model")->check(CLI::PositiveNumber);
+    app.add_option(flag, value, text)->group("Model")->check(kPositive);
   };
   size("--layers", o.layers, "transformer blocks");
   size("--heads", o.heads, "attention heads");
@@ -32,22 +35,20 @@ void add_flags(CLI::App& app, Options& o) {
   };
   training("--data", o.data, "a file, or a folder of sources; sinter's own sources if not given");
   training("--init", o.init, "a safetensors file of weights to start from; drawn if not given");
-  training("--batch", o.batch, "sequences a step")->check(CLI::PositiveNumber);
+  training("--batch", o.batch, "sequences a step")->check(kPositive);
   training("--accumulate", o.accumulate, "equal parts of the batch, taken one after another")
-      ->check(CLI::PositiveNumber);
-  training("--steps", o.steps, "training steps")->check(CLI::PositiveNumber);
-  training("--lr", o.lr, "peak learning rate")->check(CLI::PositiveNumber);
+      ->check(kPositive);
+  training("--steps", o.steps, "training steps")->check(kPositive);
+  training("--lr", o.lr, "peak learning rate")->check(kPositive);
   training("--schedule", o.schedule, "constant, cosine, linear or wsd")
       ->check(CLI::IsMember({"constant", "cosine", "linear", "wsd"}));
-  training("--warmup", o.warmup, "steps up to the peak")->check(CLI::NonNegativeNumber);
-  training("--decay-steps", o.decay_steps, "steps of the schedule's descent")
-      ->check(CLI::PositiveNumber);
+  training("--warmup", o.warmup, "steps up to the peak")->check(kNotNegative);
+  training("--decay-steps", o.decay_steps, "steps of the schedule's descent")->check(kPositive);
   training("--optimizer", o.optimizer,
            fmt::format("one of {}", fmt::join(train::optimizer_names(), ", ")).c_str());
   training("--weight-decay", o.weight_decay, "decoupled, of weights with two axes")
-      ->check(CLI::NonNegativeNumber);
-  training("--clip", o.clip, "largest 2-norm of the gradients; 0: any")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
+  training("--clip", o.clip, "largest 2-norm of the gradients; 0: any")->check(kNotNegative);
   training("--dtype", o.dtype, "of products: f32, tf32, bf16 or f16; all else is f32")
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16"}));
   training("--recompute", o.recompute,
@@ -56,7 +57,7 @@ void add_flags(CLI::App& app, Options& o) {
            "auto; composed: products and a softmax; flash: an error where that is all there is")
       ->check(CLI::IsMember({"auto", "composed", "flash"}));
   training("--memory", o.memory, "bytes that the run may take of the device; 0: what is free")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
   app.add_flag("--plan-memory", o.plan_memory,
                "print what the run would take of cards of 24, 40 and 80 GiB, and stop")
       ->group("Training");
@@ -70,13 +71,12 @@ void add_flags(CLI::App& app, Options& o) {
   app.add_flag("--resume", o.resume, "go on from the last checkpoint of --out, with its settings")
       ->group("Training");
   training("--stop-after", o.stop_after, "end at this step, as if interrupted there")
-      ->check(CLI::PositiveNumber);
-  training("--save-every", o.save_every, "steps between checkpoints")->check(CLI::PositiveNumber);
-  training("--eval-every", o.eval_every, "steps between evaluations")->check(CLI::PositiveNumber);
+      ->check(kPositive);
+  training("--save-every", o.save_every, "steps between checkpoints")->check(kPositive);
+  training("--eval-every", o.eval_every, "steps between evaluations")->check(kPositive);
   app.add_flag("--eval", o.eval, "load the checkpoint of --out, print its loss and stop")
       ->group("Training");
-  training("--sample", o.sample, "bytes of text to write at the end")
-      ->check(CLI::NonNegativeNumber);
+  training("--sample", o.sample, "bytes of text to write at the end")->check(kNotNegative);
 }
 
 void check_names(const Options& o) {

@@ -12,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace sinter {
@@ -45,11 +46,23 @@ DeviceKind parse_device(const std::string& name) {
       fmt::format("there is no device '{}'; there are reference, interpreter, cpu and cuda", name));
 }
 
-// The graph to run: the one asked for, or the only one that no other calls.
+// The graphs that no other calls, of those from which `graph` is called.
+std::vector<Graph*> callers_of(Module& module, const Graph& graph) {
+  std::vector<Graph*> entries = detail::entry_graphs(module);
+  if (std::find(entries.begin(), entries.end(), &graph) != entries.end()) return {};
+  return entries;
+}
+
+// The graph to run: the one asked for, or the only one that no other calls. One that others call
+// runs alone: it would not outlive the calls of it.
 Graph& choose_graph(Module& module, const std::string& name) {
   if (!name.empty()) {
-    if (Graph* graph = module.find(name)) return *graph;
-    throw Error(fmt::format("there is no graph @{}", name));
+    Graph* graph = module.find(name);
+    if (graph == nullptr) throw Error(fmt::format("there is no graph @{}", name));
+    for (std::vector<Graph*> callers = callers_of(module, *graph); !callers.empty();
+         callers = callers_of(module, *graph))
+      for (Graph* caller : callers) module.erase_graph(*caller);
+    return *graph;
   }
   Graph* found = nullptr;
   std::string names;
@@ -79,10 +92,11 @@ void add_printed(Graph& graph, const std::vector<std::string>& names) {
 
 // Of a list of passes, those that say what a module computes; the others keep its meaning.
 std::vector<PipelineStep> meaning_of(const std::vector<PipelineStep>& steps) {
+  constexpr std::array<std::string_view, 6> kTransforms = {"verify", "autodiff", "vjp",
+                                                           "jvp",    "vmap",     "optimizer"};
   std::vector<PipelineStep> kept;
   for (const PipelineStep& step : steps)
-    if (step.pass->name == "verify" || step.pass->name == "autodiff" ||
-        step.pass->name == "optimizer")
+    if (std::find(kTransforms.begin(), kTransforms.end(), step.pass->name) != kTransforms.end())
       kept.push_back(step);
   return kept;
 }
@@ -228,6 +242,11 @@ std::string index_text(int64_t linear, const Shape& shape) {
 // Whether `got` is `want` within the tolerance; says so on standard error.
 bool compare(const std::string& name, DType declared, const Tensor& got, const Tensor& want,
              const Options& options) {
+  if (got.shape() != want.shape()) {
+    err(fmt::format("error: compare: {} has shape {}, that of the reference {}\n", name,
+                    to_string(got.shape()), to_string(want.shape())));
+    return false;
+  }
   Tolerance tolerance = default_tolerance(declared);
   if (options.rtol >= 0) tolerance.relative = options.rtol;
   if (options.atol >= 0) tolerance.absolute = options.atol;

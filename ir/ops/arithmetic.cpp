@@ -1,5 +1,6 @@
 #include <sinter/ir/ops/arithmetic.h>
 #include <sinter/ir/ops/detail/build.h>
+#include <sinter/ir/ops/detail/composite.h>
 #include <sinter/ir/ops/registry.h>
 #include <sinter/ir/ops/source.h>
 #include <sinter/ir/pointwise.h>
@@ -154,6 +155,40 @@ Grads where_vjp(const VjpContext& c) {
   return grads;
 }
 
+// What a product with a slope says of the slope: nothing where either factor is 0, though the slope
+// of the slope be infinite or NaN. By the other factor it is a product with the slope again.
+Grads grad_mul_vjp(const VjpContext& c) {
+  Grads grads(2);
+  if (c.needs(0)) grads[0] = grad_mul(c.grad(), c.operand(1));
+  if (c.needs(1)) grads[1] = zero_mul(c.grad(), c.operand(0));
+  return grads;
+}
+
+Grads zero_mul_vjp(const VjpContext& c) {
+  Grads grads(2);
+  for (size_t i : {0, 1})
+    if (c.needs(i)) grads[i] = zero_mul(c.grad(), c.operand(1 - i));
+  return grads;
+}
+
+// The sum of two terms, either of which may be null, rounded once to the type.
+std::vector<Value> sum_of_terms(Value a, Value b, DType type) {
+  if (!a || !b) return {a ? a : b};
+  return {cast(add(detail::widen(a), detail::widen(b)), type)};
+}
+
+std::vector<Value> grad_mul_jvp(const JvpContext& c) {
+  Value ddy = c.tangent(0), dp = c.tangent(1);
+  return sum_of_terms(ddy ? grad_mul(ddy, c.operand(1)) : Value(),
+                      dp ? zero_mul(c.operand(0), dp) : Value(), c.operand(0).dtype());
+}
+
+std::vector<Value> zero_mul_jvp(const JvpContext& c) {
+  Value da = c.tangent(0), db = c.tangent(1);
+  return sum_of_terms(da ? zero_mul(da, c.operand(1)) : Value(),
+                      db ? zero_mul(c.operand(0), db) : Value(), c.operand(0).dtype());
+}
+
 Expr clamp_limit(Expr like, double limit) {
   Cell cell = detail::number_cell(Number(limit), like.type());
   return is_float(like.type()) ? like.builder()->literal(like.type(), cell.f)
@@ -203,7 +238,20 @@ void register_choice(OpRegistry& r) {
                   [](PointwiseArgs x) { return select(x[0] == 0.0, 0.0, x[0] * x[1]); })
             .partial(0, [](PointwiseArgs x, Expr, const void*) { return x[1]; })
             .partial(1, [](PointwiseArgs x, Expr, const void*) { return x[0]; })
+            .vjp(&grad_mul_vjp)
+            .jvp(&grad_mul_jvp)
             .flops(2)
+            .sample_range(-2, 2, 0.05)
+            .build());
+  r.add(pointwise(
+            "zero_mul", "a == 0 or b == 0 ? 0 : a * b: derivatives of derivatives multiply so",
+            {"a", "b"}, Domain::Float,
+            [](PointwiseArgs x) { return select(x[0] == 0.0 || x[1] == 0.0, 0.0, x[0] * x[1]); })
+            .partial(0, [](PointwiseArgs x, Expr, const void*) { return x[1]; })
+            .partial(1, [](PointwiseArgs x, Expr, const void*) { return x[0]; })
+            .vjp(&zero_mul_vjp)
+            .jvp(&zero_mul_jvp)
+            .flops(3)
             .sample_range(-2, 2, 0.05)
             .build());
   r.add(pointwise("add_n",
@@ -343,6 +391,9 @@ Value where(Operand c, Operand a, Operand b) {
 }
 Value grad_mul(Operand dy, Operand p) {
   return build_pointwise("grad_mul", {dy, p});
+}
+Value zero_mul(Operand a, Operand b) {
+  return build_pointwise("zero_mul", {a, b});
 }
 Value neg(Value x, SourceLocation loc) {
   return build_unary("neg", x, std::move(loc));

@@ -58,6 +58,8 @@ Value where(Operand c, Operand a, Operand b);
 Value clamp(Value x, double min, double max, SourceLocation loc = SourceLocation::here());
 // dy == 0 ? 0 : dy * p: how derivatives multiply, so that an infinite slope times zero is zero.
 Value grad_mul(Operand dy, Operand p);
+// a == 0 or b == 0 ? 0 : a * b: how they multiply once more, where either factor may be masked.
+Value zero_mul(Operand a, Operand b);
 // The sum of one or more values of one type, left to right in the compute type, rounded once.
 Value add_n(std::vector<Value> terms, SourceLocation loc = SourceLocation::here());
 // The value in another dtype; x itself when it has that dtype already.

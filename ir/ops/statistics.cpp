@@ -162,7 +162,8 @@ struct Variance : Spread {
     List axes = axes_in<Attrs>(c.op());
     // grad_mul: a cotangent of 0 asks nothing of a variance that is NaN.
     Value share = grad_mul(widen(c.grad()), 2.0 / divisor(c.op()));
-    return {cast(unreduce(share, x.shape(), axes) * centered(widen(x), axes), x.dtype())};
+    Value slope = centered(widen(x), axes);
+    return {cast(grad_mul(unreduce(share, x.shape(), axes), slope), x.dtype())};
   }
 };
 

@@ -361,6 +361,9 @@ TEST_CASE("NU-05: NaN survives relu, maximum, clamp and max") {
   CHECK(std::isnan(run("clamp", {nan})));
   CHECK(run("grad_mul", {0, std::numeric_limits<double>::infinity()}) == 0);
   CHECK(run("grad_mul", {0, nan}) == 0);
+  CHECK(run("zero_mul", {0, nan}) == 0);
+  CHECK(run("zero_mul", {nan, 0}) == 0);
+  CHECK(std::isnan(run("zero_mul", {1, nan})));
 
   Module module;
   Graph& graph = module.add_graph("g");
