@@ -1,6 +1,7 @@
 // Flash attention on the device: checked against f64 on samples of rows, then timed.
 //
-//   bench_attention [--check] [--only D:S] [--sweep] [--no-portable] [--repeat N]
+//   bench_attention [--check] [--only D:S] [--sweep] [--no-portable] [--no-hopper] [--shared BYTES]
+//                   [--causal] [--repeat N]
 //
 // Shapes: causal, 16,384 tokens, hidden 2048, head sizes 64 and 128, sequences of 1k, 4k and 16k;
 // the same without a mask; and 32 heads on 8 key heads at head size 128. q, k and v are read from
@@ -11,6 +12,20 @@
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Options {
+  std::vector<std::string> only;
+  bool sweep = false, portable = true, hopper = true, check = false, causal = false;
+  int repeat = 20;
+  size_t shared = 0;  // of a block of the portable kernels
+};
+
+}  // namespace
 
 #ifdef SINTER_HAVE_CUDA
 
@@ -390,6 +405,12 @@ std::string describe(const FlashHopperTiles& t) {
                      t.reuse_q ? " reuse q" : "");
 }
 
+std::string describe(const FlashTiles& t) {
+  return fmt::format("{}x{} stages {} warps {}x{}{}{}", t.tile_m, t.tile_n, t.stages,
+                     t.warps / t.warps_m, t.warps_m, t.hold_v ? " v held" : "",
+                     t.turns > 1 ? fmt::format(" turns {}", t.turns) : "");
+}
+
 void hopper_forward(Bench& bench, const Problem& problem, const FlashHopperTiles& tiles) {
   const auto unit = FlashHopperUnit::Forward;
   const Kernels kernels =
@@ -489,36 +510,107 @@ void hopper_backward(Bench& bench, const Problem& problem, bool deterministic,
 }
 
 // The tiles of a portable kernel's table, then others to compare with.
-std::vector<FlashTiles> portable_variants(FlashKernel kernel, int dim, size_t shared) {
+std::vector<FlashTiles> portable_variants(FlashKernel kernel, int dim, size_t shared, bool sweep) {
   std::vector<FlashTiles> list{flash_tiles(kernel, dim, dim, 2, shared)};
-  const bool narrow = dim <= 64;
+  if (!sweep) return list;
   std::vector<FlashTiles> others;
+  const bool narrow = dim <= 64;
   if (kernel == FlashKernel::Forward && narrow) others = {{128, 64, 2, 4}, {64, 64, 3, 4}};
   if (kernel == FlashKernel::Forward && !narrow)
-    others = {{128, 64, 2, 8}, {128, 32, 3, 4}, {64, 64, 2, 4}, {64, 32, 3, 4}};
-  if (kernel == FlashKernel::BackwardKv && narrow)
-    others = {{64, 128, 2, 8}, {64, 64, 3, 4}, {32, 64, 2, 4}};
-  if (kernel == FlashKernel::BackwardKv && !narrow) others = {{32, 64, 2, 4}, {32, 128, 3, 8}};
-  if (kernel == FlashKernel::BackwardQ && narrow)
-    others = {{128, 64, 2, 8}, {64, 64, 2, 4}, {128, 32, 3, 4}};
-  if (kernel == FlashKernel::BackwardQ && !narrow) others = {{64, 32, 2, 4}, {128, 32, 3, 8}};
+    others = {{128, 64, 2, 4}, {128, 32, 2, 4}, {64, 32, 2, 4}};
+  if (kernel == FlashKernel::Backward && narrow)
+    others = {{128, 128, 2, 8, 2, false, 2},
+              {64, 128, 2, 8, 2, false, 2},
+              {64, 128, 2, 8, 2, true, 2},
+              {64, 64, 2, 4, 2}};
+  if (kernel == FlashKernel::Backward && !narrow)
+    others = {{64, 128, 2, 8, 2},
+              {64, 128, 1, 8, 1, true, 2},
+              {32, 128, 2, 8, 1, true, 2},
+              {32, 64, 2, 4, 2}};
   for (FlashTiles& t : others) {
     t.shared_bytes = flash_shared_bytes(kernel, t, dim, dim);
-    if (t.shared_bytes <= shared) list.push_back(t);
+    if (t.shared_bytes > shared) continue;
+    if (!list.front().exists() || describe(t) != describe(list.front())) list.push_back(t);
   }
   return list;
 }
 
-void portable(Bench& bench, const Problem& problem, bool sweep) {
-  const FlashInstance& instance = problem.instance;
-  const FlashParams& p = problem.params;
-  const auto shared = static_cast<size_t>(bench.device().info().shared_per_block);
-  std::vector<Kernels> kept;
-  const auto launcher = [&](FlashKernel kernel, std::optional<FlashTiles> wanted = {}) -> Launch {
-    const FlashTiles tiles =
-        wanted.value_or(flash_tiles(kernel, instance.head_dim, instance.value_dim, 2, shared));
-    kept.push_back(compile(bench.device(), flash_source(kernel, instance, tiles)));
-    const cuda::Kernel entry = kept.back().module->kernel(std::string(flash_entry(kernel)));
+// The portable kernels under a limit on shared memory.
+class Portable {
+ public:
+  Portable(Bench& bench, const Problem& problem, size_t shared)
+      : bench_(&bench), problem_(&problem), shared_(shared) {}
+
+  void forward(bool sweep) {
+    for (const FlashTiles& t : variants(FlashKernel::Forward, sweep)) {
+      const Launch launch = launcher(FlashKernel::Forward, t, problem_->params, true);
+      problem_->poison();
+      launch();
+      const double error = problem_->forward_error();
+      bench_->report(problem_->shape(), "portable forward " + describe(t),
+                     problem_->shape().forward_flops(), bench_->time(launch), error, kLimit);
+    }
+  }
+
+  void backward(bool deterministic, bool sweep) {
+    for (const FlashTiles& t : variants(FlashKernel::Backward, sweep)) {
+      FlashParams p = problem_->params;
+      const FlashSpace space =
+          flash_space(t, problem_->instance.head_dim, static_cast<size_t>(p.batch),
+                      static_cast<size_t>(p.heads), static_cast<size_t>(p.queries));
+      const DeviceBuffer sums(bench_->device(), space.sums), turns(bench_->device(), space.turns);
+      cuda::fill_bytes(bench_->stream(), sums.address(), 0xff, sums.size());
+      // NOLINTBEGIN(performance-no-int-to-ptr)
+      p.sums = reinterpret_cast<void*>(sums.address());
+      p.turns = reinterpret_cast<unsigned*>(turns.address());
+      // NOLINTEND(performance-no-int-to-ptr)
+      p.section = flash_section(t, int64_t{p.batch} * p.kv_heads, p.keys, bench_->blocks());
+      const Launch delta = launcher(FlashKernel::Delta,
+                                    flash_tiles(FlashKernel::Delta, 8, 8, 2, shared_), p, true),
+                   main = launcher(FlashKernel::Backward, t, p, deterministic),
+                   finish = launcher(FlashKernel::BackwardFinish, t, p, deterministic);
+      const DeviceBuffer& cleared = deterministic ? turns : sums;
+      const Launch clear = [&] {
+        cuda::fill_bytes(bench_->stream(), cleared.address(), 0, cleared.size());
+      };
+      const Launch launch = [&] {
+        clear();
+        delta();
+        main();
+        finish();
+      };
+      problem_->poison_gradients();
+      launch();
+      double error = problem_->backward_error();
+      if (deterministic) {
+        const auto before = problem_->gradients();
+        for (int i = 0; i < 3; ++i) {
+          launch();
+          if (problem_->gradients() != before) error = kInfinity;
+        }
+      }
+      bench_->report(problem_->shape(),
+                     fmt::format("portable backward {} {}",
+                                 deterministic ? "in order" : "as they come", describe(t)),
+                     2.5 * problem_->shape().forward_flops(), bench_->time(launch), error, kLimit);
+      if (bench_->timed() && sweep)
+        fmt::print("     of it delta {:.3f}, finish {:.3f}, clearing {:.3f} ms\n",
+                   bench_->time(delta), bench_->time(finish), bench_->time(clear));
+    }
+  }
+
+ private:
+  std::vector<FlashTiles> variants(FlashKernel kernel, bool sweep) const {
+    return portable_variants(kernel, problem_->instance.head_dim, shared_, sweep);
+  }
+  Launch launcher(FlashKernel kernel, FlashTiles tiles, const FlashParams& p, bool deterministic) {
+    const FlashInstance& instance = problem_->instance;
+    if (kernel == FlashKernel::BackwardFinish)
+      tiles.shared_bytes = flash_shared_bytes(kernel, tiles, instance.head_dim, instance.value_dim);
+    kept_.push_back(
+        compile(bench_->device(), flash_source(kernel, instance, tiles, deterministic)));
+    const cuda::Kernel entry = kept_.back().module->kernel(std::string(flash_entry(kernel)));
     if (tiles.shared_bytes > 0)
       entry.allow_dynamic_shared(static_cast<int64_t>(tiles.shared_bytes));
     const LaunchShape shape{
@@ -526,40 +618,16 @@ void portable(Bench& bench, const Problem& problem, bool sweep) {
         tiles.threads(), static_cast<int64_t>(tiles.shared_bytes)};
     auto arguments = std::make_shared<KernelArguments>();
     arguments->add_bytes(&p, sizeof p);
-    return [=, &bench] { entry.launch(bench.stream(), shape, *arguments); };
-  };
-  const Launch forward = launcher(FlashKernel::Forward), delta = launcher(FlashKernel::Delta),
-               keys = launcher(FlashKernel::BackwardKv), queries = launcher(FlashKernel::BackwardQ);
-  const Launch backward = [&] {
-    delta();
-    keys();
-    queries();
-  };
-  problem.poison();
-  forward();
-  const double error = problem.forward_error();
-  bench.report(problem.shape(), "portable forward", problem.shape().forward_flops(),
-               bench.time(forward), error, kLimit);
-  backward();
-  const double backward_error = problem.backward_error();
-  bench.report(problem.shape(), "portable backward", 2.5 * problem.shape().forward_flops(),
-               bench.time(backward), backward_error, kLimit);
-  if (!sweep) return;
-  // Of the whole backward's operations, each of its kernels does its share.
-  for (auto [kernel, share, forwards] : {std::tuple{FlashKernel::Forward, "forward", 1.0},
-                                         {FlashKernel::BackwardKv, "dk and dv", 2.0},
-                                         {FlashKernel::BackwardQ, "dq", 1.5}})
-    for (const FlashTiles& t : portable_variants(kernel, instance.head_dim, shared)) {
-      const Launch alone = launcher(kernel, t);
-      alone();
-      const double off =
-          kernel == FlashKernel::Forward ? problem.forward_error() : problem.backward_error();
-      bench.report(problem.shape(),
-                   fmt::format("portable {} {}x{} stages {} warps {}", share, t.tile_m, t.tile_n,
-                               t.stages, t.warps),
-                   forwards * problem.shape().forward_flops(), bench.time(alone), off, kLimit);
-    }
-}
+    return [entry, shape, arguments, bench = bench_] {
+      entry.launch(bench->stream(), shape, *arguments);
+    };
+  }
+
+  Bench* bench_;
+  const Problem* problem_;
+  size_t shared_;
+  std::vector<Kernels> kept_;
+};
 
 // The table's tiles, then others to compare with.
 std::vector<FlashHopperTiles> forward_variants(const FlashInstance& instance, bool sweep) {
@@ -595,7 +663,7 @@ std::vector<FlashHopperTiles> forward_variants(const FlashInstance& instance, bo
 
 // Compiles what the shapes need, in parallel, as a session does, and says how long the first pair
 // takes uncached.
-void compile_ahead(cuda::Device& device, const std::vector<Shape>& shapes, bool with_portable) {
+void compile_ahead(cuda::Device& device, const std::vector<Shape>& shapes, const Options& options) {
   std::vector<cuda::CompileRequest> requests;
   std::vector<std::pair<int, bool>> seen;
   for (const Shape& shape : shapes) {
@@ -606,29 +674,35 @@ void compile_ahead(cuda::Device& device, const std::vector<Shape>& shapes, bool 
     instance.head_dim = instance.value_dim = shape.dim;
     instance.causal = shape.causal;
     const auto backward = flash_hopper_backward_tiles(shape.dim, shape.dim, 2);
-    requests.push_back(request_of(
-        device, flash_hopper_source(FlashHopperUnit::Forward, instance,
-                                    flash_hopper_forward_tiles(shape.dim, shape.dim, 2, false))));
-    for (bool deterministic : {true, false})
-      requests.push_back(request_of(device, flash_hopper_source(FlashHopperUnit::Backward, instance,
-                                                                backward, deterministic)));
-    if (!with_portable) continue;
-    const auto shared = static_cast<size_t>(device.info().shared_per_block);
-    for (FlashKernel kernel : {FlashKernel::Forward, FlashKernel::Delta, FlashKernel::BackwardKv,
-                               FlashKernel::BackwardQ})
+    if (options.hopper)
       requests.push_back(request_of(
-          device,
-          flash_source(kernel, instance, flash_tiles(kernel, shape.dim, shape.dim, 2, shared))));
+          device, flash_hopper_source(FlashHopperUnit::Forward, instance,
+                                      flash_hopper_forward_tiles(shape.dim, shape.dim, 2, false))));
+    for (bool deterministic : {true, false})
+      if (options.hopper && backward.exists())
+        requests.push_back(request_of(
+            device,
+            flash_hopper_source(FlashHopperUnit::Backward, instance, backward, deterministic)));
+    if (!options.portable) continue;
+    for (FlashKernel kernel : {FlashKernel::Forward, FlashKernel::Backward, FlashKernel::Delta})
+      for (const FlashTiles& t :
+           portable_variants(kernel, shape.dim, options.shared, options.sweep))
+        for (bool deterministic : {true, false})
+          if (deterministic || kernel == FlashKernel::Backward)
+            requests.push_back(
+                request_of(device, flash_source(kernel, instance, t, deterministic)));
   }
   if (requests.empty()) return;
-  const auto start = std::chrono::steady_clock::now();
-  cuda::compile_all({requests[0], requests[1]});
-  fmt::print("forward and backward at head size {} compile in {:.2f} s\n", seen.front().first,
-             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  if (options.hopper) {
+    const auto start = std::chrono::steady_clock::now();
+    cuda::compile_all({requests[0], requests[1]});
+    fmt::print("forward and backward at head size {} compile in {:.2f} s\n", seen.front().first,
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
   cuda::compile_all(requests, &DiskCache::global());
 }
 
-int run(const std::string& only, bool sweep, bool with_portable, int repeat, bool check) {
+int run(Options options) {
   if (cuda::device_count() == 0) {
     fmt::print(stderr, "{}\n", cuda::unavailable_reason());
     return 3;
@@ -638,9 +712,11 @@ int run(const std::string& only, bool sweep, bool with_portable, int repeat, boo
     fmt::print(stderr, "{} is no Hopper GPU\n", device.info().name);
     return 3;
   }
+  const auto shared = static_cast<size_t>(device.info().shared_per_block);
+  options.shared = options.shared == 0 ? shared : std::min(options.shared, shared);
   std::vector<Shape> shapes;
-  if (check) {
-    repeat = 0;
+  if (options.check) {
+    options.repeat = 0;
     for (bool causal : {true, false})
       for (int dim : {64, 128, 96, 40})
         for (int length : {1, 63, 65, 128, 130, 257, 1000})
@@ -651,24 +727,40 @@ int run(const std::string& only, bool sweep, bool with_portable, int repeat, boo
       for (int length : {1024, 4096, 16384})
         shapes.push_back({16384 / length, 2048 / dim, 2048 / dim, length, dim, causal});
   for (int length : {2048, 8192}) shapes.push_back({16384 / length, 32, 8, length, 128, true});
-  if (check) shapes.resize(2 * 4 * 7);
-  if (!only.empty())
-    shapes.erase(std::remove_if(
-                     shapes.begin(), shapes.end(),
-                     [&](const Shape& s) { return only != fmt::format("{}:{}", s.dim, s.length); }),
+  if (options.check) shapes.resize(2 * 4 * 7);
+  if (!options.only.empty()) {
+    for (int length : {1024, 4096, 16384})
+      shapes.push_back({16384 / length, 8, 8, length, 256, true});
+    shapes.erase(std::remove_if(shapes.begin(), shapes.end(),
+                                [&](const Shape& s) {
+                                  const auto name = fmt::format("{}:{}", s.dim, s.length);
+                                  return std::find(options.only.begin(), options.only.end(),
+                                                   name) == options.only.end();
+                                }),
                  shapes.end());
-  compile_ahead(device, shapes, with_portable);
-  Bench bench(device, repeat);
+  }
+  if (options.causal)
+    shapes.erase(
+        std::remove_if(shapes.begin(), shapes.end(), [](const Shape& s) { return !s.causal; }),
+        shapes.end());
+  compile_ahead(device, shapes, options);
+  Bench bench(device, options.repeat);
   for (const Shape& shape : shapes) {
     const Problem problem(device, bench.stream(), shape);
-    if (with_portable) portable(bench, problem, sweep);
-    for (const FlashHopperTiles& tiles : forward_variants(problem.instance, sweep))
+    if (options.portable) {
+      Portable portable(bench, problem, options.shared);
+      portable.forward(options.sweep);
+      for (bool deterministic : {true, false}) portable.backward(deterministic, options.sweep);
+    }
+    if (!options.hopper) continue;
+    for (const FlashHopperTiles& tiles : forward_variants(problem.instance, options.sweep))
       hopper_forward(bench, problem, tiles);
+    if (!flash_hopper_backward_tiles(shape.dim, shape.dim, 2).exists()) continue;
     hopper_backward(bench, problem, true, std::nullopt);
     hopper_backward(bench, problem, false, std::nullopt);
-    if (check && shape.length > 256)
+    if (options.check && shape.length > 256)
       hopper_backward(bench, problem, true, (shape.length + 127) / 128);
-    if (sweep) {
+    if (options.sweep) {
       hopper_backward(bench, problem, true, std::nullopt, false);
       const int key_tiles = (shape.length + 127) / 128;
       for (int parts : {1, 2, 4, 8, 16, 32, 64, 128})
@@ -686,7 +778,7 @@ int run(const std::string& only, bool sweep, bool with_portable, int repeat, boo
 #else
 
 namespace {
-int run(const std::string&, bool, bool, int, bool) {
+int run(const Options&) {
   fmt::print(stderr, "built without CUDA\n");
   return 3;
 }
@@ -696,17 +788,18 @@ int run(const std::string&, bool, bool, int, bool) {
 
 int main(int argc, char** argv) {
   CLI::App app{"Flash attention, checked and timed"};
-  std::string only;
-  bool sweep = false, no_portable = false, check = false;
-  int repeat = 20;
-  app.add_option("--only", only, "one head size and length, as 64:1024");
-  app.add_flag("--check", check, "odd sizes, checked and not timed");
-  app.add_flag("--sweep", sweep, "other tiles and parts too");
-  app.add_flag("--no-portable", no_portable, "the Hopper kernels alone");
-  app.add_option("--repeat", repeat, "timed launches of each")->check(CLI::PositiveNumber);
+  Options options;
+  app.add_option("--only", options.only, "head sizes and lengths, as 64:1024");
+  app.add_flag("--check", options.check, "odd sizes, checked and not timed");
+  app.add_flag("--sweep", options.sweep, "other tiles and parts too");
+  app.add_flag("--portable,!--no-portable", options.portable, "the portable kernels");
+  app.add_flag("--hopper,!--no-hopper", options.hopper, "the Hopper kernels");
+  app.add_flag("--causal", options.causal, "only shapes with a causal mask");
+  app.add_option("--shared", options.shared, "bytes of shared memory of the portable kernels");
+  app.add_option("--repeat", options.repeat, "timed launches of each")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   try {
-    return run(only, sweep, !no_portable, repeat, check);
+    return run(options);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

@@ -22,10 +22,10 @@ Template template_of(FlashKernel kernel) {
       return {"flash_forward", "flash_portable_forward.cuh", true};
     case FlashKernel::Delta:
       return {"flash_delta", "flash_delta.cuh", false};
-    case FlashKernel::BackwardKv:
-      return {"flash_backward_kv", "flash_portable_backward_kv.cuh", true};
-    case FlashKernel::BackwardQ:
-      return {"flash_backward_q", "flash_portable_backward_q.cuh", true};
+    case FlashKernel::Backward:
+      return {"flash_backward", "flash_portable_backward.cuh", true};
+    case FlashKernel::BackwardFinish:
+      return {"flash_backward_finish", "flash_portable_backward.cuh", true};
     case FlashKernel::PlainForward:
       return {"flash_plain_forward", "flash_plain.cuh", false};
     case FlashKernel::PlainBackwardKv:
@@ -78,15 +78,25 @@ std::string_view flash_entry(FlashKernel kernel) {
   return template_of(kernel).entry;
 }
 
-std::string flash_source(FlashKernel kernel, const FlashInstance& instance, const FlashTiles& tiles,
-                         std::string_view entry) {
+std::string flash_source(FlashKernel kernel, const FlashInstance& instance, FlashTiles tiles,
+                         bool deterministic, std::string_view entry) {
   const Template from = template_of(kernel);
+  // One unit of text for both kernels of the backward pass.
+  if (kernel == FlashKernel::BackwardFinish)
+    tiles.shared_bytes =
+        flash_shared_bytes(FlashKernel::Backward, tiles, instance.head_dim, instance.value_dim);
   std::string text;
   for (std::string_view name : {"prelude.cuh", "prelude_common.h", "ptx.cuh", "flash_params.cuh"})
     text += template_text(name);
   text += flash_preamble(instance, tiles);
   text += template_text("flash_common.cuh");
-  if (from.fragments) text += template_text("flash_fragments.cuh");
+  if (from.fragments) {
+    text += fmt::format(
+        "constexpr int kWarpsM = {}, kTurns = {};\n"
+        "constexpr bool kHoldV = {}, kDeterministic = {};\n",
+        tiles.warps_m, tiles.turns, tiles.hold_v, deterministic);
+    text += template_text("flash_fragments.cuh");
+  }
   if (!entry.empty() && entry != from.entry)
     text += fmt::format("#define {} {}\n", from.entry, entry);
   text += template_text(from.file);
@@ -95,10 +105,10 @@ std::string flash_source(FlashKernel kernel, const FlashInstance& instance, cons
 
 int64_t flash_blocks(FlashKernel kernel, const FlashTiles& tiles, int64_t batch, int64_t heads,
                      int64_t kv_heads, int64_t queries, int64_t keys) {
-  const bool by_keys = kernel == FlashKernel::BackwardKv || kernel == FlashKernel::PlainBackwardKv;
+  const bool by_keys = kernel == FlashKernel::Backward || kernel == FlashKernel::PlainBackwardKv;
   const int64_t rows = by_keys ? (keys + tiles.tile_n - 1) / tiles.tile_n * kv_heads
                                : (queries + tiles.tile_m - 1) / tiles.tile_m * heads;
-  return rows * batch * tiles.grid_factor;
+  return rows * batch;
 }
 
 }  // namespace sinter

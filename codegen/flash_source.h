@@ -25,10 +25,10 @@ struct FlashInstance {
 // The symbol of a kernel, the template's own name for it.
 std::string_view flash_entry(FlashKernel kernel);
 
-// The whole unit for NVRTC: prelude, constants, template. Where `entry` is given, it becomes the
-// kernel's symbol.
-std::string flash_source(FlashKernel kernel, const FlashInstance& instance, const FlashTiles& tiles,
-                         std::string_view entry = {});
+// The whole unit for NVRTC: prelude, constants, template; the same for Backward and BackwardFinish.
+// `deterministic`: of them alone. Where `entry` is given, it becomes the kernel's symbol.
+std::string flash_source(FlashKernel kernel, const FlashInstance& instance, FlashTiles tiles,
+                         bool deterministic = true, std::string_view entry = {});
 
 // The constants in front of a template.
 std::string flash_preamble(const FlashInstance& instance, const FlashTiles& tiles);

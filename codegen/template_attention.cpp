@@ -40,6 +40,13 @@ class Parameters {
       operand("lse", offsetof(FlashParams, lse));
       operand("dlse", offsetof(FlashParams, dlse));
       patch(offsetof(FlashParams, delta), {TemplatePointer::Scratch, 0, 0});
+      if (call.op.native().rfind("portable", 0) == 0) {
+        PortableScratch scratch = attention_portable_scratch(c_, call.target);
+        patch(offsetof(FlashParams, sums), {TemplatePointer::Scratch, 0, scratch.sums});
+        patch(offsetof(FlashParams, turns), {TemplatePointer::Scratch, 0, scratch.turns});
+        p_.section = flash_section(c_.tiles(FlashKernel::Backward, call.target),
+                                   c_.batch * c_.kv_heads, c_.keys, call.target.multiprocessors);
+      }
       result(0, offsetof(FlashParams, dq), p_.dq_strides);
       result(1, offsetof(FlashParams, dk), p_.dk_strides);
       result(2, offsetof(FlashParams, dv), p_.dv_strides);
@@ -152,7 +159,8 @@ FlashInstance instance_of(const AttentionCall& c) {
 }
 
 std::vector<TemplateAction> launches(const TemplateCall& call,
-                                     std::initializer_list<FlashKernel> kernels) {
+                                     std::initializer_list<FlashKernel> kernels,
+                                     bool ordered = true) {
   AttentionCall c(call.op);
   FlashInstance instance = instance_of(c);
   TemplateArgument parameters = Parameters(call).argument();
@@ -162,8 +170,9 @@ std::vector<TemplateAction> launches(const TemplateCall& call,
     SINTER_CHECK(tiles.exists(), "{}: no tiles for head sizes {} and {}", call.op.name(),
                  c.head_dim, c.value_dim);
     TemplateLaunch launch;
-    launch.kernel = {std::string(flash_entry(kernel)), flash_source(kernel, instance, tiles),
-                     tiles.threads(), static_cast<int64_t>(tiles.shared_bytes), false};
+    launch.kernel = {std::string(flash_entry(kernel)),
+                     flash_source(kernel, instance, tiles, ordered), tiles.threads(),
+                     static_cast<int64_t>(tiles.shared_bytes), false};
     launch.grid = flash_blocks(kernel, tiles, c.batch, c.heads, c.kv_heads, c.queries, c.keys);
     launch.arguments.push_back(parameters);
     actions.emplace_back(std::move(launch));
@@ -242,7 +251,14 @@ std::vector<TemplateAction> build_hopper_attention(const TemplateCall& call) {
 
 std::vector<TemplateAction> build_portable_attention(const TemplateCall& call) {
   if (call.op.is("attention")) return launches(call, {FlashKernel::Forward});
-  return launches(call, {FlashKernel::Delta, FlashKernel::BackwardKv, FlashKernel::BackwardQ});
+  bool ordered = call.op.native() != "portable_unordered";
+  std::vector<TemplateAction> actions = launches(
+      call, {FlashKernel::Delta, FlashKernel::Backward, FlashKernel::BackwardFinish}, ordered);
+  PortableScratch s = attention_portable_scratch(AttentionCall(call.op), call.target);
+  int64_t begin = ordered ? s.turns : s.sums, end = ordered ? s.bytes : s.turns;
+  actions.insert(actions.begin(),
+                 TemplateFill{{TemplatePointer::Scratch, 0, begin}, 0, (end - begin) / 4});
+  return actions;
 }
 
 std::vector<TemplateAction> build_plain_attention(const TemplateCall& call) {

@@ -11,6 +11,7 @@ std::span<const TemplateBuilder> template_builders() {
       {"attention_backward", "hopper", build_hopper_attention},
       {"attention_backward", "hopper_unordered", build_hopper_attention},
       {"attention_backward", "portable", build_portable_attention},
+      {"attention_backward", "portable_unordered", build_portable_attention},
       {"attention_backward", "plain", build_plain_attention},
   };
   return kAll;

@@ -75,8 +75,7 @@ Reason declines_portable(const Op& op, const Target& target) {
   if (Reason reason = declines_any(c, target)) return reason;
   if (size_of(c.element) != 2)
     return fmt::format("elements are {}, not bf16 or f16", to_string(c.element));
-  if (!c.backward) return lacks_tiles(c, {FlashKernel::Forward}, target);
-  return lacks_tiles(c, {FlashKernel::BackwardKv, FlashKernel::BackwardQ}, target);
+  return lacks_tiles(c, {c.backward ? FlashKernel::Backward : FlashKernel::Forward}, target);
 }
 
 Reason declines_plain(const Op& op, const Target& target) {
@@ -126,7 +125,11 @@ int64_t hopper_scratch(const Op& op, const Target&) {
   AttentionCall c(op);
   return c.backward ? attention_hopper_scratch(c).bytes : 0;
 }
-int64_t scratch(const Op& op, const Target&) {
+int64_t portable_scratch(const Op& op, const Target& target) {
+  AttentionCall c(op);
+  return c.backward ? attention_portable_scratch(c, target).bytes : 0;
+}
+int64_t plain_scratch(const Op& op, const Target&) {
   AttentionCall c(op);
   return c.backward ? attention_delta_bytes(c) : 0;
 }
@@ -171,19 +174,34 @@ FlashHopperTiles AttentionCall::hopper_tiles() const {
                   : flash_hopper_forward_tiles(d, dv, bytes, rich());
 }
 
+namespace {
+// The next place for so many bytes.
+int64_t take(int64_t& bytes, size_t wanted) {
+  int64_t at = bytes;
+  bytes += static_cast<int64_t>((wanted + 255) / 256 * 256);
+  return at;
+}
+}  // namespace
+
 HopperScratch attention_hopper_scratch(const AttentionCall& c) {
   FlashHopperSpace space = flash_hopper_space(
       static_cast<int>(c.head_dim), static_cast<int>(c.value_dim), c.hopper_tiles(),
       static_cast<size_t>(c.batch), static_cast<size_t>(c.heads), static_cast<size_t>(c.queries));
   HopperScratch s;
-  auto place = [&](size_t bytes) {
-    int64_t at = s.bytes;
-    s.bytes += static_cast<int64_t>((bytes + 255) / 256 * 256);
-    return at;
-  };
-  s.rows = place(space.rows);
-  s.sums = place(space.sums);
-  s.turns = place(space.turns);
+  s.rows = take(s.bytes, space.rows);
+  s.sums = take(s.bytes, space.sums);
+  s.turns = take(s.bytes, space.turns);
+  return s;
+}
+
+PortableScratch attention_portable_scratch(const AttentionCall& c, const Target& target) {
+  FlashSpace space = flash_space(c.tiles(FlashKernel::Backward, target),
+                                 static_cast<int>(c.head_dim), static_cast<size_t>(c.batch),
+                                 static_cast<size_t>(c.heads), static_cast<size_t>(c.queries));
+  PortableScratch s;
+  take(s.bytes, static_cast<size_t>(attention_delta_bytes(c)));
+  s.sums = take(s.bytes, space.sums);
+  s.turns = take(s.bytes, space.turns);
   return s;
 }
 
@@ -214,8 +232,7 @@ bool has_native_attention(const Op& op, const Target& target,
     if (type != nullptr && (*type == "bf16" || *type == "f16")) bytes = 2;
   }
   if (bytes != 2) return decline(fmt::format("elements are {}", to_string(c.element)));
-  Reason reason = lacks_tiles(
-      c, {FlashKernel::Forward, FlashKernel::BackwardKv, FlashKernel::BackwardQ}, target);
+  Reason reason = lacks_tiles(c, {FlashKernel::Forward, FlashKernel::Backward}, target);
   return reason ? decline(*reason) : true;
 }
 
@@ -225,8 +242,11 @@ void detail::add_attention_rules(std::vector<NativeRule>& rules) {
       rules.push_back(
           {op, "hopper_unordered", declines_hopper, hopper_scratch, takes_strides, nullptr, true});
     rules.push_back({op, "hopper", declines_hopper, hopper_scratch, takes_strides});
-    rules.push_back({op, "portable", declines_portable, scratch, takes_strides});
-    rules.push_back({op, "plain", declines_plain, scratch, takes_any_rows, plain_is_slower});
+    if (op == "attention_backward")
+      rules.push_back({op, "portable_unordered", declines_portable, portable_scratch, takes_strides,
+                       nullptr, true});
+    rules.push_back({op, "portable", declines_portable, portable_scratch, takes_strides});
+    rules.push_back({op, "plain", declines_plain, plain_scratch, takes_any_rows, plain_is_slower});
   }
 }
 

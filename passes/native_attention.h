@@ -34,8 +34,14 @@ struct AttentionCall {
 bool has_native_attention(const Op& op, const Target& target,
                           const std::function<bool(Value)>& learned, std::string* why = nullptr);
 
-// Bytes of the row sums that the backward kernels `portable` and `plain` work in.
+// Bytes of the row sums that the backward kernels `plain` work in.
 int64_t attention_delta_bytes(const AttentionCall& call);
+// What those of `portable` work in, row sums first: places in bytes from the start, each a multiple
+// of 256.
+struct PortableScratch {
+  int64_t sums = 0, turns = 0, bytes = 0;
+};
+PortableScratch attention_portable_scratch(const AttentionCall& call, const Target& target);
 // What those of `hopper` work in: places in bytes from the start.
 struct HopperScratch {
   int64_t rows = 0, sums = 0, turns = 0, bytes = 0;

@@ -9,18 +9,16 @@
 
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
-constexpr int kHeadPad = (kHeadDim + 15) / 16 * 16;
-constexpr int kValuePad = (kValueDim + 15) / 16 * 16;
 constexpr int kThreads = kWarps * 32;
 
 struct Interval {
   int begin, end;
 };
 
-SN_FN int flash_min(int a, int b) {
+SN_FN constexpr int flash_min(int a, int b) {
   return a < b ? a : b;
 }
-SN_FN int flash_max(int a, int b) {
+SN_FN constexpr int flash_max(int a, int b) {
   return a > b ? a : b;
 }
 SN_FN float flash_inf() {

@@ -1,9 +1,16 @@
 // Tiles in shared memory and their products by mma.sync, for the portable attention kernels. It
-// follows ptx.cuh and flash_common.cuh.
+// follows ptx.cuh and flash_common.cuh, and the constants kWarpsM, kTurns and kHoldV (as
+// flash_tiles.h has them) and kDeterministic.
 //
 // A tile holds rows of Columns 16-bit elements (a multiple of 16) in chunks of 16 bytes. Chunk c of
 // a row lies at c ^ swizzle(row), so that the eight rows that one matrix of ldmatrix takes lie in
 // different banks, however many chunks a row has.
+
+// Head sizes are filled up to what divides among warps side by side: those of a product of kTileM
+// rows, or kWarpsM.
+constexpr int kPad = 16 * flash_max(kWarpsM, (16 * kWarps + kTileM - 1) / kTileM);
+constexpr int kHeadPad = (kHeadDim + kPad - 1) / kPad * kPad;
+constexpr int kValuePad = (kValueDim + kPad - 1) / kPad * kPad;
 
 // The bytes from a tile's begin to the chunk `known + chunk` of a row, where the two have no bit in
 // common. What is known when compiled has terms of its own, so that it becomes part of the
@@ -15,6 +22,18 @@ SN_FN uint32_t tile_offset(uint32_t row, uint32_t known, uint32_t chunk) {
   const uint32_t swizzle = (row & 7u) / (8u / kGroup);
   return row * (16 * kChunks) + ((swizzle ^ chunk) ^ (known & (kGroup - 1))) * 16 +
          (known & ~(kGroup - 1)) * 16;
+}
+
+// The same from column Span * span on, where what comes is a constant `known` and a `chunk`.
+template <int Columns, int Span>
+SN_FN uint32_t span_offset(uint32_t row, int span, uint32_t known, uint32_t chunk) {
+  constexpr uint32_t kChunks = Span / 8;
+  if constexpr (Span == Columns)
+    return tile_offset<Columns>(row, known, chunk);
+  else if constexpr ((kChunks & (kChunks - 1)) == 0)
+    return tile_offset<Columns>(row, known, static_cast<uint32_t>(span) * kChunks | chunk);
+  else
+    return tile_offset<Columns>(row, 0, static_cast<uint32_t>(span) * kChunks + known + chunk);
 }
 
 // Rows x Columns from global memory, of which Used columns and `valid` rows are there; the rest is
@@ -66,6 +85,29 @@ SN_FN void store_rows(const unsigned char* memory, uint32_t tile, int first, Ele
   }
 }
 
+// A whole tile by all threads of the block.
+template <int Rows, int Columns, int Used>
+SN_FN void store_tile(const unsigned char* tile, Element* to, int64_t row_stride, int valid) {
+  constexpr int kChunks = Used / 8, kTotal = Rows * kChunks;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < kTotal; i += kThreads) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    if (row < valid)
+      *reinterpret_cast<uint4*>(to + (row * row_stride + chunk * 8)) =
+          *reinterpret_cast<const uint4*>(
+              tile +
+              tile_offset<Columns>(static_cast<uint32_t>(row), 0, static_cast<uint32_t>(chunk)));
+  }
+}
+
+// Zeros in a row.
+template <int Columns>
+SN_FN void clear_row(unsigned char* tile, int row) {
+#pragma unroll 1
+  for (int i = 0; i < Columns / 8; ++i)
+    reinterpret_cast<uint4*>(tile + row * (2 * Columns))[i] = make_uint4(0, 0, 0, 0);
+}
+
 // The warp's number in the block. A shuffle would tell the compiler that all lanes agree on it, and
 // costs registers that the kernels lack.
 SN_FN int flash_warp() {
@@ -82,12 +124,23 @@ SN_FN uint32_t pack_pair(f16 type, float low, float high) {
   return pack_f16(low, high);
 }
 
-// 16 rows from `row` on, columns 16 step .. + 15, as a first operand.
-template <int Columns>
-SN_FN void load_a(uint32_t (&a)[4], uint32_t tile, int row, int step) {
+// 16 rows from `row` on, columns 16 step .. + 15 of span `span`, as a first operand.
+template <int Columns, int Span = Columns>
+SN_FN void load_a(uint32_t (&a)[4], uint32_t tile, int row, int step, int span = 0) {
   const uint32_t lane = threadIdx.x % 32;
   ldmatrix_x4(a, tile + static_cast<uint32_t>(row) * (2 * Columns) +
-                     tile_offset<Columns>(lane % 16, static_cast<uint32_t>(2 * step), lane / 16));
+                     span_offset<Columns, Span>(lane % 16, span, static_cast<uint32_t>(2 * step),
+                                                lane / 16));
+}
+
+// The same of a tile that holds A's transpose: A's rows are columns 16 m .. of span `span`, and its
+// columns the tile's rows 16 step .. + 15.
+template <int Columns, int Span>
+SN_FN void load_a_trans(uint32_t (&a)[4], uint32_t tile, int span, int m, int step) {
+  const uint32_t lane = threadIdx.x % 32;
+  ldmatrix_x4_trans(a, tile + static_cast<uint32_t>(step * 32 * Columns) +
+                           span_offset<Columns, Span>(lane / 16 * 8 + lane % 8, span,
+                                                      static_cast<uint32_t>(2 * m), lane / 8 % 2));
 }
 
 // sums += A B^T: B's rows 0 .. 8 Blocks_N - 1 are the columns of the result, step the place in the
@@ -127,22 +180,23 @@ SN_FN uint32_t keep_halves(uint32_t pair, uint32_t bits) {
   return pair & (((bits & 1u) != 0 ? 0xffffu : 0u) | ((bits & 2u) != 0 ? 0xffff0000u : 0u));
 }
 
-// sums += A B: A [16 BlocksM rows, 16 Steps], as fragments; B's rows are the common axis. With
-// Clean, row k of B counts as zeros unless seen by some row of A: this thread's rows 8j + 2t + c
-// (t = lane % 4) have bit 2j + c of `seen`. What such a row holds may be NaN.
-template <int BlocksM, int Steps, int Columns, bool Clean>
-SN_FN void multiply_columns(float (&sums)[BlocksM][Columns / 8][4],
-                            const uint32_t (&a)[BlocksM][Steps][4], uint32_t b_tile,
-                            uint32_t seen) {
+// sums += A B: A [16 BlocksM rows, 16 Steps], as fragments; B's rows are the common axis, and B its
+// columns of span `span`. With Clean, row k of B counts as zeros unless seen by some row of A: this
+// thread's rows 8j + 2t + c (t = lane % 4) have bit 2j + c of `seen`. What such a row holds may be
+// NaN.
+template <int BlocksM, int Steps, int Columns, bool Clean, int Span = Columns>
+SN_FN void multiply_columns(float (&sums)[BlocksM][Span / 8][4],
+                            const uint32_t (&a)[BlocksM][Steps][4], uint32_t b_tile, uint32_t seen,
+                            int span = 0) {
   const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
   for (int step = 0; step < Steps; ++step) {
 #pragma unroll
-    for (int n = 0; n < Columns / 8; n += 2) {
+    for (int n = 0; n < Span / 8; n += 2) {
       uint32_t b[4];
-      ldmatrix_x4_trans(b,
-                        b_tile + static_cast<uint32_t>(step * 32 * Columns) +
-                            tile_offset<Columns>(lane % 16, static_cast<uint32_t>(n), lane / 16));
+      ldmatrix_x4_trans(
+          b, b_tile + static_cast<uint32_t>(step * 32 * Columns) +
+                 span_offset<Columns, Span>(lane % 16, span, static_cast<uint32_t>(n), lane / 16));
       if (Clean) {
         b[0] = keep_halves(b[0], seen >> (4 * step));
         b[1] = keep_halves(b[1], seen >> (4 * step + 2));
@@ -174,24 +228,23 @@ SN_FN void pack_step(uint32_t (&a)[4], const float (&sums)[BlocksN][4], int step
   a[3] = pack_pair(Element(), sums[2 * step + 1][2], sums[2 * step + 1][3]);
 }
 
-// Writes 16-row blocks of results, times `factor`, into rows from `row` on of a tile.
-template <int BlocksM, int Columns>
-SN_FN void write_tile(unsigned char* memory, uint32_t tile, int row,
-                      const float (&sums)[BlocksM][Columns / 8][4],
-                      const float (&factor)[BlocksM][2]) {
-  const uint32_t lane = threadIdx.x % 32, base = shared_address(memory);
+// Writes 16-row blocks of results, times `factor`, into rows from `row` on of a tile, the columns
+// of span `span`.
+template <int BlocksM, int Columns, int Span = Columns>
+SN_FN void write_tile(unsigned char* tile, int row, const float (&sums)[BlocksM][Span / 8][4],
+                      const float (&factor)[BlocksM][2], int span = 0) {
+  const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
   for (int m = 0; m < BlocksM; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint32_t r = static_cast<uint32_t>(row + 16 * m + 8 * half) + lane / 4;
 #pragma unroll
-      for (int n = 0; n < Columns / 8; ++n) {
-        const uint32_t at = tile - base + tile_offset<Columns>(r, static_cast<uint32_t>(n), 0);
-        *reinterpret_cast<uint32_t*>(memory + at + lane % 4 * 4) =
-            pack_pair(Element(), sums[m][n][2 * half] * factor[m][half],
-                      sums[m][n][2 * half + 1] * factor[m][half]);
-      }
+      for (int n = 0; n < Span / 8; ++n)
+        *reinterpret_cast<uint32_t*>(
+            tile + span_offset<Columns, Span>(r, span, static_cast<uint32_t>(n), 0) +
+            lane % 4 * 4) = pack_pair(Element(), sums[m][n][2 * half] * factor[m][half],
+                                      sums[m][n][2 * half + 1] * factor[m][half]);
     }
   }
 }

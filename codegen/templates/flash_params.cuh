@@ -50,4 +50,9 @@ struct FlashParams {
   const long long* offset;  // i64[]
   unsigned site, threshold;
   double keep_scale;  // 1 / (1 - p), 0 where p is 1
+  // Of flash_backward: work space for sums of dq, and turns, which are 0 at first; and how many key
+  // heads' blocks lie side by side in its grid.
+  void* sums;
+  unsigned* turns;
+  int section;
 };

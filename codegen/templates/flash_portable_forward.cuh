@@ -83,38 +83,64 @@ struct FlashForward {
       if (kMasked) seen = join_rows(seen);
     }
 
-    uint32_t a[kBlocksM][kKeySteps][4];
+    // The maxima of all rows together, so that their shuffles wait for each other no longer than
+    // once.
+    float rescale[kBlocksM][2], shift[kBlocksM][2];
 #pragma unroll
-    for (int m = 0; m < kBlocksM; ++m) {
+    for (int m = 0; m < kBlocksM; ++m)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float top = largest[m][half];
 #pragma unroll
         for (int n = 0; n < kBlocksN; ++n)
           top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        shift[m][half] = top;
+      }
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2)
+#pragma unroll
+      for (int m = 0; m < kBlocksM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          shift[m][half] =
+              fmaxf(shift[m][half], __shfl_xor_sync(0xffffffffu, shift[m][half], lanes));
+    bool changed = false;
+#pragma unroll
+    for (int m = 0; m < kBlocksM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float top = shift[m][half];
         // A row that has seen nothing yet: any finite number does.
-        const float shift = (top == -flash_inf() ? 0.0f : top) * scores.factor;
-        const float rescale = fast_exp2(__fmaf_rn(largest[m][half], scores.factor, -shift));
+        shift[m][half] = (top == -flash_inf() ? 0.0f : top) * scores.factor;
+        rescale[m][half] = fast_exp2(__fmaf_rn(largest[m][half], scores.factor, -shift[m][half]));
+        changed |= rescale[m][half] != 1.0f;
         largest[m][half] = top;
+        total[m][half] *= rescale[m][half];
+      }
+    // After the first tiles, maxima seldom change.
+    if (__any_sync(0xffffffffu, changed)) {
+#pragma unroll
+      for (int m = 0; m < kBlocksM; ++m)
+#pragma unroll
+        for (int n = 0; n < kValuePad / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) o[m][n][e] *= rescale[m][e / 2];
+    }
+
+    uint32_t a[kBlocksM][kKeySteps][4];
+#pragma unroll
+    for (int m = 0; m < kBlocksM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
         float sum = 0.0f;
 #pragma unroll
         for (int n = 0; n < kBlocksN; ++n)
 #pragma unroll
           for (int c = 2 * half; c < 2 * half + 2; ++c) {
-            s[m][n][c] = fast_exp2(__fmaf_rn(s[m][n][c], scores.factor, -shift));
+            s[m][n][c] = fast_exp2(__fmaf_rn(s[m][n][c], scores.factor, -shift[m][half]));
             sum += s[m][n][c];
           }
-        total[m][half] = __fmaf_rn(total[m][half], rescale, sum);
-        // After the first tiles, maxima seldom change.
-        if (__any_sync(0xffffffffu, rescale != 1.0f)) {
-#pragma unroll
-          for (int n = 0; n < kValuePad / 8; ++n) {
-            o[m][n][2 * half] *= rescale;
-            o[m][n][2 * half + 1] *= rescale;
-          }
-        }
+        total[m][half] += sum;
       }
       if (kDropout) {
         const uint32_t kept = dropout_by_query<kBlocksN>(dropout, query + 16 * m, first_key);
@@ -247,7 +273,7 @@ SN_KERNEL void __launch_bounds__(kThreads) flash_forward(const FlashParams p) {
             lse;
       }
     }
-  write_tile<kBlocksM, kValuePad>(memory, q_tile, warp_row, f.o, factor);
+  write_tile<kBlocksM, kValuePad>(memory, warp_row, f.o, factor);
   __syncwarp();
   store_rows<16 * kBlocksM, kValuePad, kValueDim>(
       memory, q_tile, warp_row,

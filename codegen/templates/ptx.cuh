@@ -93,6 +93,66 @@ __device__ __forceinline__ void mma_16x8x16<f16>(float (&d)[4], const uint32_t (
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// --- Sums in global memory: d of a product, 128 floats of a warp, in an order of its own ---
+
+#if __CUDA_ARCH__ >= 900
+// Four floats of a lane lie together.
+SN_FN void store_fragment(float* to, const float (&d)[4]) {
+  reinterpret_cast<float4*>(to)[threadIdx.x % 32] = make_float4(d[0], d[1], d[2], d[3]);
+}
+SN_FN void load_fragment(float (&d)[4], const float* from) {
+  const float4 x = reinterpret_cast<const float4*>(from)[threadIdx.x % 32];
+  d[0] = x.x;
+  d[1] = x.y;
+  d[2] = x.z;
+  d[3] = x.w;
+}
+SN_FN void add_fragment(float* to, const float (&d)[4]) {
+  asm volatile(
+      "red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + threadIdx.x % 32 * 4),
+      "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3])
+      : "memory");
+}
+#else
+// Those of the lanes lie together.
+SN_FN void store_fragment(float* to, const float (&d)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[32 * i + threadIdx.x % 32] = d[i];
+}
+SN_FN void load_fragment(float (&d)[4], const float* from) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) d[i] = from[32 * i + threadIdx.x % 32];
+}
+SN_FN void add_fragment(float* to, const float (&d)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to + 32 * i + threadIdx.x % 32),
+                 "f"(d[i])
+                 : "memory");
+}
+#endif
+
+// --- Flags between blocks ---
+
+SN_FN uint32_t load_relaxed(const uint32_t* flag) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value;
+}
+SN_FN uint32_t load_acquire(const uint32_t* flag) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value;
+}
+// What this thread stores relaxed from here on comes after all that it did or, before a barrier,
+// others of its block.
+SN_FN void fence_release() {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+SN_FN void store_relaxed(uint32_t* flag, uint32_t value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
 // --- Barriers of `threads` threads, a multiple of 32; 0 is __syncthreads's own ---
 
 SN_FN void named_barrier_sync(int id, int threads) {

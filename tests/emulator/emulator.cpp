@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -553,6 +554,21 @@ void async_commit() {
 }
 void async_wait(unsigned pending_groups) {
   worker->finish_copies(worker->running(), pending_groups);
+}
+
+void poll(const void* flag, uint64_t value) {
+  using Clock = std::chrono::steady_clock;
+  struct Polled {
+    const void* flag = nullptr;
+    uint64_t value = 0;
+    Clock::time_point since;
+  };
+  thread_local Polled last;
+  const auto now = Clock::now();
+  if (flag != last.flag || value != last.value) last = {flag, value, now};
+  if (now - last.since > std::chrono::seconds(20))
+    fail("a flag of " + std::to_string(value) + " that no other block changes");
+  std::this_thread::yield();
 }
 
 uint64_t times_met(const std::string& what) {

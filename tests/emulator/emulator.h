@@ -16,7 +16,7 @@
 //   - lanes that meet in one collective must be at the same instruction;
 //   - a block in which all fibers wait is reported with the place of each of them;
 //   - Order makes the fibers take turns in another order: results must not change.
-// Blocks must not wait for each other.
+// Blocks begin in the order of the grid, some at a time: one may poll for what an earlier one does.
 
 #include <cstddef>
 #include <cstdint>
@@ -111,6 +111,10 @@ void warp_collective(uint32_t mask, const char* what, A& mine, F) {
   meet(threadIdx.x / 32 * 32, 32, mask, what, &mine,
        [](void* const* args) { F{}(reinterpret_cast<A* const*>(args)); });
 }
+
+// The running thread has read `value` at `flag` and will read again. Fails where that goes on
+// without a change for 20 seconds: another block's thread was to change it.
+void poll(const void* flag, uint64_t value);
 
 // Asynchronous copies of the running thread, in groups. A null source fills with zeros.
 void async_copy(uint32_t shared, const void* global, size_t bytes);

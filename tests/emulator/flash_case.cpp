@@ -397,6 +397,13 @@ void check_flash(const FlashSetup& kernels, const FlashShape& shape, const Flash
   dy.write(0, y_strides, problem.dy);
   dlse.write(0, lse_strides, problem.dlse);
 
+  // Enough for any tiles. Sums that are stored first need no clearing.
+  const size_t tile_rows = static_cast<size_t>(c.queries + 127) / 128 * 128;
+  std::vector<float> sums(
+      static_cast<size_t>(c.batch * c.heads) * tile_rows * static_cast<size_t>((d + 63) / 64 * 64),
+      kernels.deterministic ? std::numeric_limits<float>::quiet_NaN() : 0.0f);
+  std::vector<unsigned> turns(static_cast<size_t>(c.batch * c.heads) * tile_rows / 16);
+
   device::FlashParams params{};
   params.q = packed.at(0);
   params.k = packed.at(k_first);
@@ -406,6 +413,9 @@ void check_flash(const FlashSetup& kernels, const FlashShape& shape, const Flash
   params.dy = dy.at(0);
   params.dlse = c.dlse ? dlse.at(0) : nullptr;
   params.delta = delta.at(0);
+  params.sums = sums.data();
+  params.turns = turns.data();
+  params.section = 2;
   params.dq = gradient.at(0);
   params.dk = gradient.at(k_first);
   params.dv = gradient.at(v_first);
@@ -452,6 +462,8 @@ void check_flash(const FlashSetup& kernels, const FlashShape& shape, const Flash
                   lse.range(),
                   dlse.range(),
                   delta.range(),
+                  range(sums),
+                  range(turns),
                   range(problem.mask),
                   range(problem.bias),
                   range(problem.kv_length),
@@ -490,7 +502,7 @@ void check_flash(const FlashKernels& kernels, const FlashShape& shape, const Fla
   check_flash(
       kernels.setup, shape, values, [&](const device::FlashParams& params, const auto& memory) {
         for (const FlashEntry& entry :
-             {kernels.forward, kernels.delta, kernels.backward_kv, kernels.backward_q}) {
+             {kernels.forward, kernels.delta, kernels.backward, kernels.backward_end}) {
           emulator::Launch launch;
           launch.grid = static_cast<unsigned>(flash_blocks(entry.kernel, entry.tiles, shape.batch,
                                                            shape.heads, shape.kv_heads,

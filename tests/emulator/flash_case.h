@@ -32,6 +32,7 @@ struct FlashSetup {
   DType element = DType::BF16;
   int head_dim = 0, value_dim = 0;
   unsigned options = 0;
+  bool deterministic = true;  // the backward kernel's sums, in one order
 };
 
 // One kernel, compiled for the emulator.
@@ -42,7 +43,7 @@ struct FlashEntry {
 };
 struct FlashKernels {
   FlashSetup setup;
-  FlashEntry forward, delta, backward_kv, backward_q;
+  FlashEntry forward, delta, backward, backward_end;  // in this order
 };
 
 struct FlashShape {

@@ -3,6 +3,8 @@
 
 #include <sinter/tests/emulator/device.h>
 
+#include <atomic>
+
 namespace device {
 
 inline uint32_t shared_address(const void* pointer) {
@@ -130,6 +132,36 @@ void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
   ::sinter::emulator::warp_collective(
       0xffffffffu, std::is_same_v<E, bf16> ? "mma.m16n8k16.bf16" : "mma.m16n8k16.f16", mine,
       detail::Multiply<E>{});
+}
+
+inline void store_fragment(float* to, const float (&d)[4]) {
+  std::memcpy(to + threadIdx.x % 32 * 4, d, sizeof d);
+}
+inline void load_fragment(float (&d)[4], const float* from) {
+  std::memcpy(d, from + threadIdx.x % 32 * 4, sizeof d);
+}
+inline void add_fragment(float* to, const float (&d)[4]) {
+  ::sinter::emulator::check_global(to + threadIdx.x % 32 * 4, sizeof d, 16, "red.add.v4");
+  for (unsigned i = 0; i < 4; ++i)
+    std::atomic_ref<float>(to[threadIdx.x % 32 * 4 + i]).fetch_add(d[i]);
+}
+
+// Blocks run in the order of the grid, so that one that comes before goes on while this one waits.
+inline uint32_t load_relaxed(const uint32_t* flag) {
+  ::sinter::emulator::check_global(flag, 4, 4, "ld.relaxed");
+  return std::atomic_ref<uint32_t>(*const_cast<uint32_t*>(flag)).load();
+}
+inline uint32_t load_acquire(const uint32_t* flag) {
+  const uint32_t value = load_relaxed(flag);
+  ::sinter::emulator::poll(flag, value);
+  return value;
+}
+inline void fence_release() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+inline void store_relaxed(uint32_t* flag, uint32_t value) {
+  ::sinter::emulator::check_global(flag, 4, 4, "st.relaxed");
+  std::atomic_ref<uint32_t>(*flag).store(value);
 }
 
 inline void named_barrier_sync(int id, int threads) {

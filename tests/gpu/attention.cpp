@@ -134,8 +134,8 @@ std::string kernel_of(const Kind& kind, const AttentionCase& c, bool backward,
   if (kind.composed || !kind.use.empty()) return kind.use;
   const bool hopper =
       arch == "sm_90a" && !c.mask && !c.bias && (!backward || std::max(c.dim, c.value_dim) <= 128);
-  if (hopper && backward && kind.unordered) return "hopper_unordered";
-  return hopper ? "hopper" : "portable";
+  return fmt::format("{}{}", hopper ? "hopper" : "portable",
+                     backward && kind.unordered ? "_unordered" : "");
 }
 
 // Whether the ops of all cases have the kernels that they shall have.

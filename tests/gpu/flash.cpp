@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <vector>
 
 using namespace sinter;
@@ -20,7 +21,7 @@ using namespace sinter::test;
 namespace {
 
 constexpr FlashKernel kPortable[] = {FlashKernel::Forward, FlashKernel::Delta,
-                                     FlashKernel::BackwardKv, FlashKernel::BackwardQ};
+                                     FlashKernel::Backward, FlashKernel::BackwardFinish};
 constexpr FlashKernel kPlain[] = {FlashKernel::PlainForward, FlashKernel::Delta,
                                   FlashKernel::PlainBackwardKv, FlashKernel::PlainBackwardQ};
 
@@ -69,7 +70,7 @@ class Kernels {
         all.back().parts_.push_back({kernel, tiles, {}});
         cuda::CompileRequest request;
         request.name = flash_entry(kernel);
-        request.source = flash_source(kernel, instance_of(s), tiles);
+        request.source = flash_source(kernel, instance_of(s), tiles, s.deterministic);
         request.arch = device.info().arch();
         request.allow_ptx = true;
         requests.push_back(std::move(request));
@@ -85,9 +86,19 @@ class Kernels {
     return all;
   }
 
-  void check(const FlashShape& shape, const FlashValues& values = {}) {
+  // `again`: more runs, which are to give the same bits.
+  void check(const FlashShape& shape, const FlashValues& values = {}, int again = 0) {
     check_flash(setup_, shape, values, [&](const device::FlashParams& params, const auto& memory) {
+      const std::vector<std::string> before = bytes_of(memory);
       run(shape, params, memory);
+      const std::vector<std::string> after = bytes_of(memory);
+      for (int i = 0; i < again; ++i) {
+        for (size_t m = 0; m < memory.size(); ++m)
+          if (!before[m].empty())
+            std::memcpy(const_cast<void*>(memory[m].begin), before[m].data(), before[m].size());
+        run(shape, params, memory);
+        CHECK(bytes_of(memory) == after);
+      }
     });
   }
 
@@ -97,6 +108,12 @@ class Kernels {
     FlashTiles tiles;
     std::optional<cuda::Module> module;
   };
+  static std::vector<std::string> bytes_of(const std::vector<emulator::GlobalRange>& memory) {
+    std::vector<std::string> bytes;
+    for (const emulator::GlobalRange& range : memory)
+      bytes.emplace_back(static_cast<const char*>(range.begin), range.bytes);
+    return bytes;
+  }
   explicit Kernels(const FlashSetup& setup) : setup_(setup), stream_(cuda::Device::get()) {}
 
   void run(const FlashShape& s, device::FlashParams params,
@@ -124,6 +141,8 @@ class Kernels {
     move(params.dy);
     move(params.dlse);
     move(params.delta);
+    move(params.sums);
+    move(params.turns);
     move(params.dq);
     move(params.dk);
     move(params.dv);
@@ -175,6 +194,18 @@ TEST_CASE("flash on the device: lengths around tiles, batches, shared keys") {
     full.check({2, 3, 3, 33, 500});
     causal.check({2, 6, 2, 130, 65});
     causal.check({3, 4, 2, 65, 300}, {.dlse = true});
+  }
+}
+
+TEST_CASE("flash on the device: the same bits each time, and sums as they come") {
+  SINTER_NEEDS_GPU();
+  for (bool deterministic : {true, false}) {
+    std::vector<Wanted> wanted;
+    for (int size : {64, 128})
+      for (unsigned options : {0u, unsigned{kOptCausal}, kOptCausal | kOptDocuments})
+        wanted.push_back({{DType::BF16, size, size, options, deterministic}});
+    for (Kernels& kernels : Kernels::load_all(wanted))
+      kernels.check({2, 4, 2, 1000, 1000}, {}, deterministic ? 3 : 0);
   }
 }
 

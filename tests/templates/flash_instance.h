@@ -1,10 +1,14 @@
 // One instance of the attention kernels on the emulator; included once for each, no guard:
 //   FLASH_NAME, FLASH_ELEMENT (bf16), FLASH_DTYPE (BF16), FLASH_HEAD, FLASH_VALUE, FLASH_OPTIONS;
-//   FLASH_SHARED, the limit on shared memory (default: of sm_90)
+//   FLASH_SHARED, the limit on shared memory (default: of sm_90); FLASH_DETERMINISTIC (true)
 // It defines `const FlashKernels FLASH_NAME`.
 
 #ifndef FLASH_SHARED
 #define FLASH_SHARED (227 * 1024)
+#endif
+
+#ifndef FLASH_DETERMINISTIC
+#define FLASH_DETERMINISTIC true
 #endif
 
 #define FLASH_PREAMBLE(kernel)                                                               \
@@ -15,6 +19,8 @@
       ::sinter::FlashKernel::kernel, kHeadDim, kValueDim, sizeof(Element), FLASH_SHARED);    \
   constexpr int kTileM = kTiles.tile_m, kTileN = kTiles.tile_n, kStages = kTiles.stages;     \
   constexpr int kWarps = kTiles.warps, kSharedBytes = static_cast<int>(kTiles.shared_bytes); \
+  constexpr int kWarpsM = kTiles.warps_m, kTurns = kTiles.turns;                             \
+  constexpr bool kHoldV = kTiles.hold_v, kDeterministic = FLASH_DETERMINISTIC;               \
   constexpr bool kCausal = (FLASH_OPTIONS & ::sinter::test::kOptCausal) != 0;                \
   constexpr bool kWindow = (FLASH_OPTIONS & ::sinter::test::kOptWindow) != 0;                \
   constexpr bool kSoftcap = (FLASH_OPTIONS & ::sinter::test::kOptSoftcap) != 0;              \
@@ -38,32 +44,27 @@ FLASH_PREAMBLE(Delta);
 #include <sinter/codegen/templates/flash_common.cuh>
 #include <sinter/codegen/templates/flash_delta.cuh>
 }  // namespace delta
-namespace backward_kv {
-FLASH_PREAMBLE(BackwardKv);
+namespace backward {
+FLASH_PREAMBLE(Backward);
 #include <sinter/codegen/templates/flash_common.cuh>
 #include <sinter/codegen/templates/flash_fragments.cuh>
-#include <sinter/codegen/templates/flash_portable_backward_kv.cuh>
-}  // namespace backward_kv
-namespace backward_q {
-FLASH_PREAMBLE(BackwardQ);
-#include <sinter/codegen/templates/flash_common.cuh>
-#include <sinter/codegen/templates/flash_fragments.cuh>
-#include <sinter/codegen/templates/flash_portable_backward_q.cuh>
-}  // namespace backward_q
+#include <sinter/codegen/templates/flash_portable_backward.cuh>
+}  // namespace backward
 }  // namespace FLASH_NAME
 }  // namespace device
 
 namespace {
 const sinter::test::FlashKernels FLASH_NAME{
-    {sinter::DType::FLASH_DTYPE, FLASH_HEAD, FLASH_VALUE, FLASH_OPTIONS},
+    {sinter::DType::FLASH_DTYPE, FLASH_HEAD, FLASH_VALUE, FLASH_OPTIONS,
+     device::FLASH_NAME::backward::kDeterministic},
     {sinter::FlashKernel::Forward, device::FLASH_NAME::forward::flash_forward,
      device::FLASH_NAME::forward::kTiles},
     {sinter::FlashKernel::Delta, device::FLASH_NAME::delta::flash_delta,
      device::FLASH_NAME::delta::kTiles},
-    {sinter::FlashKernel::BackwardKv, device::FLASH_NAME::backward_kv::flash_backward_kv,
-     device::FLASH_NAME::backward_kv::kTiles},
-    {sinter::FlashKernel::BackwardQ, device::FLASH_NAME::backward_q::flash_backward_q,
-     device::FLASH_NAME::backward_q::kTiles}};
+    {sinter::FlashKernel::Backward, device::FLASH_NAME::backward::flash_backward,
+     device::FLASH_NAME::backward::kTiles},
+    {sinter::FlashKernel::BackwardFinish, device::FLASH_NAME::backward::flash_backward_finish,
+     device::FLASH_NAME::backward::kTiles}};
 }
 
 #undef FLASH_PREAMBLE
@@ -74,3 +75,4 @@ const sinter::test::FlashKernels FLASH_NAME{
 #undef FLASH_VALUE
 #undef FLASH_OPTIONS
 #undef FLASH_SHARED
+#undef FLASH_DETERMINISTIC

@@ -23,6 +23,15 @@ using namespace sinter::test;
 #define FLASH_OPTIONS kOptCausal
 #include <sinter/tests/templates/flash_instance.h>
 
+#define FLASH_NAME capped_64
+#define FLASH_ELEMENT bf16
+#define FLASH_DTYPE BF16
+#define FLASH_HEAD 64
+#define FLASH_VALUE 56
+#define FLASH_OPTIONS kOptCausal
+#define FLASH_SHARED (99 * 1024)
+#include <sinter/tests/templates/flash_instance.h>
+
 #define FLASH_NAME odd_72
 #define FLASH_ELEMENT bf16
 #define FLASH_DTYPE BF16
@@ -49,6 +58,16 @@ using namespace sinter::test;
 #define FLASH_SHARED (99 * 1024)
 #include <sinter/tests/templates/flash_instance.h>
 
+// As on sm_80.
+#define FLASH_NAME wide_248
+#define FLASH_ELEMENT bf16
+#define FLASH_DTYPE BF16
+#define FLASH_HEAD 248
+#define FLASH_VALUE 248
+#define FLASH_OPTIONS kOptCausal
+#define FLASH_SHARED (163 * 1024)
+#include <sinter/tests/templates/flash_instance.h>
+
 #define FLASH_NAME wide_256
 #define FLASH_ELEMENT bf16
 #define FLASH_DTYPE BF16
@@ -64,7 +83,9 @@ TEST_CASE("flash: head sizes") {
   check_flash(odd_72, {1, 2, 2, 65, 130});
   check_flash(usual_128, {1, 2, 1, 130, 130});
   check_flash(capped_128, {1, 2, 2, 65, 97}, {.dlse = true});
+  check_flash(wide_248, {1, 1, 1, 65, 72});
   check_flash(wide_256, {1, 2, 1, 40, 72}, {.p = 0.1});
+  check_flash(capped_64, {1, 6, 3, 130, 150});
 }
 
 TEST_CASE("flash: the order of the threads changes nothing") {
