@@ -571,11 +571,8 @@ class Portable {
                    main = launcher(FlashKernel::Backward, t, p, deterministic),
                    finish = launcher(FlashKernel::BackwardFinish, t, p, deterministic);
       const DeviceBuffer& cleared = deterministic ? turns : sums;
-      const Launch clear = [&] {
-        cuda::fill_bytes(bench_->stream(), cleared.address(), 0, cleared.size());
-      };
       const Launch launch = [&] {
-        clear();
+        cuda::fill_bytes(bench_->stream(), cleared.address(), 0, cleared.size());
         delta();
         main();
         finish();
@@ -594,9 +591,6 @@ class Portable {
                      fmt::format("portable backward {} {}",
                                  deterministic ? "in order" : "as they come", describe(t)),
                      2.5 * problem_->shape().forward_flops(), bench_->time(launch), error, kLimit);
-      if (bench_->timed() && sweep)
-        fmt::print("     of it delta {:.3f}, finish {:.3f}, clearing {:.3f} ms\n",
-                   bench_->time(delta), bench_->time(finish), bench_->time(clear));
     }
   }
 
@@ -728,21 +722,16 @@ int run(Options options) {
         shapes.push_back({16384 / length, 2048 / dim, 2048 / dim, length, dim, causal});
   for (int length : {2048, 8192}) shapes.push_back({16384 / length, 32, 8, length, 128, true});
   if (options.check) shapes.resize(2 * 4 * 7);
-  if (!options.only.empty()) {
+  const std::vector<std::string>& only = options.only;
+  if (!only.empty())
     for (int length : {1024, 4096, 16384})
       shapes.push_back({16384 / length, 8, 8, length, 256, true});
-    shapes.erase(std::remove_if(shapes.begin(), shapes.end(),
-                                [&](const Shape& s) {
-                                  const auto name = fmt::format("{}:{}", s.dim, s.length);
-                                  return std::find(options.only.begin(), options.only.end(),
-                                                   name) == options.only.end();
-                                }),
-                 shapes.end());
-  }
-  if (options.causal)
-    shapes.erase(
-        std::remove_if(shapes.begin(), shapes.end(), [](const Shape& s) { return !s.causal; }),
-        shapes.end());
+  const auto left_out = [&](const Shape& s) {
+    const auto name = fmt::format("{}:{}", s.dim, s.length);
+    return (options.causal && !s.causal) ||
+           (!only.empty() && std::find(only.begin(), only.end(), name) == only.end());
+  };
+  shapes.erase(std::remove_if(shapes.begin(), shapes.end(), left_out), shapes.end());
   compile_ahead(device, shapes, options);
   Bench bench(device, options.repeat);
   for (const Shape& shape : shapes) {
