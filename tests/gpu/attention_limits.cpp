@@ -58,8 +58,7 @@ void check_errors(const std::array<double, 4>& errors, DType type) {
 // What the smallest tiles of the portable kernels for heads of 256 take.
 size_t smallest_tiles() {
   size_t needed = 0;
-  for (FlashKernel kernel :
-       {FlashKernel::Forward, FlashKernel::BackwardKv, FlashKernel::BackwardQ}) {
+  for (FlashKernel kernel : {FlashKernel::Forward, FlashKernel::Backward}) {
     size_t limit = 1024;
     while (!flash_tiles(kernel, 256, 256, 2, limit).exists()) limit += 1024;
     needed = std::max(needed, flash_tiles(kernel, 256, 256, 2, limit).shared_bytes);
