@@ -118,7 +118,7 @@ class PrefixLowering final : public Lowering {
           });
         in_loop(Level::Vector, s_.vector, [&](const IndexExpr& v) {
           at_place(base + v, [&] {
-            where(row_guard_, [&] {
+            in_existing_row({}, [&] {
               Var outside = get(before), own = array_load(values, n.type, v);
               store_prefix(combine(n.fn, outside, own));
             });

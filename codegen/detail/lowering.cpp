@@ -64,6 +64,9 @@ void Lowering::compute(int i) {
       load.buffer = n.buffer;
       load.at = translate(n.index);
       load.guard = translate(n.guard);
+      // Past the last row nothing is read that another lane may be writing in place. Where a value
+      // is checked it has to be one of the last row.
+      if (!checks_) load.guard.add(row_guard_);
       load.otherwise = n.literal;
       emit(std::move(load));
       break;

@@ -69,6 +69,17 @@ class Lowering {
     in_block(branch.body, body);
     emit(std::move(branch));
   }
+  // `body` where this lane's row exists, and `also` holds.
+  template <typename F>
+  void in_existing_row(Guard also, F&& body) {
+    const Guard outside = row_guard_;
+    also.add(row_guard_);
+    where(also, [&] {
+      row_guard_ = {};
+      body();
+      row_guard_ = outside;
+    });
+  }
   // One of two.
   template <typename F, typename G>
   void either(const Guard& guard, F&& body, G&& otherwise) {
@@ -146,9 +157,11 @@ class Lowering {
       if (set[i] && filter(static_cast<int>(i))) compute(static_cast<int>(i));
   }
 
-  // Lane reductions and barriers need every lane: those past the last row compute it again and
-  // store nothing.
+  // Lane reductions and barriers need every lane: those past the last row go through the motions,
+  // but read and store nothing.
   void take_row(const IndexExpr& row) {
+    checks_ = std::any_of(k_.nodes.begin(), k_.nodes.end(),
+                          [](const KernelNode& n) { return n.kind == KernelNode::Check; });
     axis_[kAxisP] = row;
     row_guard_ = {};
     row_guard_.add(row, 0, k_.extent[kAxisP]);
@@ -171,8 +184,9 @@ class Lowering {
   std::vector<Array> vector_array_;   // by Load node: the vector loaded for the current strip
   std::vector<Array> reduced_array_;  // by Reduce node: where its result is, if not in a variable
   IndexExpr axis_[3];
-  Guard row_guard_;  // CUDA rows: whether this lane's row exists
-  IndexExpr slot_;   // the element's place within its strip
+  Guard row_guard_;      // CUDA rows: whether this lane's row exists; nothing where that is known
+  bool checks_ = false;  // the kernel checks values
+  IndexExpr slot_;       // the element's place within its strip
 };
 
 LoopProgram lower_prefix(const Kernel& kernel, const Target& target, bool gated);

@@ -281,7 +281,7 @@ struct Sum {
   static constexpr std::string_view name = "sum";
   static constexpr std::string_view doc =
       "The sum of x (numeric) over `axes`; bf16 and f16 add up in f32 and round once, integers "
-      "wrap.";
+      "wrap; 0 of no elements.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Reduce;
   static constexpr Autocast autocast = Autocast::Wide;
@@ -306,8 +306,7 @@ struct Prod {
   static constexpr std::string_view name = "prod";
   static constexpr std::string_view doc =
       "The product of x (numeric) over `axes`; bf16 and f16 multiply in f32 and round once, "
-      "integers "
-      "wrap. Its gradient is right with zeros.";
+      "integers wrap; 1 of no elements. Its gradient is right with zeros.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Reduce;
   static constexpr Autocast autocast = Autocast::Wide;
@@ -341,10 +340,11 @@ struct Extremum {
   static constexpr bool kLargest = kCombine == Fn::Max;
   static constexpr std::string_view name = kLargest ? "max" : "min";
   static constexpr std::string_view doc =
-      kLargest ? "The largest element of x (numeric) over `axes`, NaN if there is one; ties share "
-                 "the gradient evenly."
-               : "The smallest element of x (numeric) over `axes`, NaN if there is one; ties share "
-                 "the gradient evenly.";
+      kLargest
+          ? "The largest element of x (numeric) over `axes`, NaN if there is one and the end of "
+            "number of the type if there are none; ties share the gradient evenly."
+          : "The smallest element of x (numeric) over `axes`, NaN if there is one and the "
+            "largest number of the type if there are none; ties share the gradient evenly.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Reduce;
   static constexpr Autocast autocast = Autocast::Wide;

@@ -58,7 +58,8 @@ struct FloatReduction {
 
 struct Mean : FloatReduction {
   static constexpr std::string_view name = "mean";
-  static constexpr std::string_view doc = "arithmetic mean over axes: the sum divided by the count";
+  static constexpr std::string_view doc =
+      "arithmetic mean over axes: the sum divided by the count; NaN of no elements";
 
   static std::vector<Value> expand(const Op& op) {
     Value x = op.operand(0);
@@ -78,15 +79,17 @@ struct Mean : FloatReduction {
 
 struct Norm : FloatReduction {
   static constexpr std::string_view name = "norm";
-  static constexpr std::string_view doc = "2-norm over axes; its gradient at zero is 0";
+  static constexpr std::string_view doc =
+      "2-norm over axes, 0 of no elements; its gradient at zero is 0";
 
   static std::vector<Value> expand(const Op& op) {
     Value x = op.operand(0);
     auto axes = axes_of(op);
     Value wide = widen(x);
-    // Squares are taken of x / max|x|: they neither underflow nor overflow.
+    // Squares are taken of x / max|x|: they neither underflow nor overflow. That of no elements is
+    // -inf.
     Value largest = max(abs(wide), axes, true);
-    Value scale = where(logical_or(eq(largest, 0.0), eq(largest, kInf)), 1.0, largest);
+    Value scale = where(logical_and(gt(largest, 0.0), lt(largest, kInf)), largest, 1.0);
     Value length = scale * sqrt(sum(square(wide / scale), axes, true));
     return {cast(reshape(length, op.result().shape()), x.dtype())};
   }
@@ -107,7 +110,7 @@ struct Norm : FloatReduction {
 struct LogSumExp : FloatReduction {
   static constexpr std::string_view name = "logsumexp";
   static constexpr std::string_view doc =
-      "log of the sum of exponentials over axes, shifted by the maximum";
+      "log of the sum of exponentials over axes, shifted by the maximum; -inf of no elements";
 
   static std::vector<Value> expand(const Op& op) {
     Value x = op.operand(0);

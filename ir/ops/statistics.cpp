@@ -150,7 +150,7 @@ struct Variance : Spread {
   static constexpr std::string_view name = "var";
   static constexpr std::string_view doc =
       "The sum of squared distances of x from its mean over `axes`, divided by count - correction; "
-      "in two passes.";
+      "in two passes. NaN where that is not above 0.";
   static std::vector<Value> expand(const Op& op) {
     Value x = op.operand(0);
     List axes = axes_in<Attrs>(op);
@@ -170,7 +170,8 @@ struct Variance : Spread {
 struct StandardDeviation : Spread {
   static constexpr std::string_view name = "std";
   static constexpr std::string_view doc =
-      "The square root of `var`, of the scale of x throughout; its gradient at 0 is 0.";
+      "The square root of `var`, of the scale of x throughout, NaN where it is; its gradient at 0 "
+      "is 0.";
   static std::vector<Value> expand(const Op& op) {
     Value x = op.operand(0);
     List axes = axes_in<Attrs>(op);
