@@ -341,10 +341,10 @@ struct Extremum {
   static constexpr std::string_view name = kLargest ? "max" : "min";
   static constexpr std::string_view doc =
       kLargest
-          ? "The largest element of x (numeric) over `axes`, NaN if there is one and the end of "
-            "number of the type if there are none; ties share the gradient evenly."
-          : "The smallest element of x (numeric) over `axes`, NaN if there is one and the "
-            "largest number of the type if there are none; ties share the gradient evenly.";
+          ? "The largest element of x (numeric) over `axes`, NaN if there is one, the lower end of "
+            "the type's range if there are none; ties share the gradient evenly."
+          : "The smallest element of x (numeric) over `axes`, NaN if there is one, the upper end of "
+            "the type's range if there are none; ties share the gradient evenly.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Reduce;
   static constexpr Autocast autocast = Autocast::Wide;
