@@ -221,8 +221,8 @@ void fuse_all(Graph& graph, bool required, PassContext& context) {
   std::unordered_set<const Op*> tried;
   for (Op* op = graph.front(); op != nullptr;) {
     Op* next = op->next();
-    if (!dead.contains(op) && !tried.contains(op) && may_be_attention(*op)) {
-      tried.insert(op);
+    // What fusing makes, perhaps where something was before, is nothing to try.
+    if (!dead.contains(op) && tried.insert(op).second && may_be_attention(*op)) {
       SourceLocation loc = op->loc();
       std::string why;
       auto pattern = find_attention(*op, dead, why);

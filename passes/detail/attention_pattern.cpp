@@ -38,9 +38,11 @@ bool keeps_matrix(const Op& op) {
   return op.def().kind == OpKind::Pointwise || is_reshape(op) || op.is("permute") ||
          op.is("masked_fill") || op.is("tril") || op.is("triu") || op.is("dropout");
 }
-bool reads_weight(const Op& product) {
-  return std::any_of(product.operands().begin(), product.operands().end(),
-                     [](Value v) { return v && is_weight(v); });
+bool cuts_matrix(const Op& op) {
+  return op.is("concat") || op.is("slice") || op.is("pad");
+}
+bool is_layer(const Op& product) {
+  return product.operands().size() > 1 && product.operand(1) && is_weight(product.operand(1));
 }
 
 // Whether `v` comes from a product of as many elements, through what attention may have there; or,
@@ -52,12 +54,14 @@ bool comes_from_product(Value v, int64_t elements, bool any_function = false) {
     Value x = work.back();
     work.pop_back();
     const Op* op = x.op();
-    if (op == nullptr || x.type().elements() != elements || !known.insert(op).second) continue;
+    if (op == nullptr || !known.insert(op).second) continue;
+    if (!any_function && x.type().elements() != elements) continue;
     if (is_product(*op)) {
-      if (!any_function || !reads_weight(*op)) return true;
+      if (!any_function || !is_layer(*op)) return true;
       continue;
     }
-    bool passes = carries_scores(*op) || op->is("permute") || (any_function && keeps_matrix(*op));
+    bool passes = carries_scores(*op) || op->is("permute") ||
+                  (any_function && (keeps_matrix(*op) || cuts_matrix(*op)));
     if (known.size() > kWidest || !passes) continue;
     for (size_t i = op->is("where") ? 1 : 0; i < op->operands().size(); ++i)
       if (op->operand(i) && !constant_of(op->operand(i))) work.push_back(op->operand(i));
@@ -78,12 +82,14 @@ bool leads_to_product(Value v, bool any_function = false) {
     for (const Use& use : x.uses()) {
       const Op& op = *use.op;
       if (is_product(op)) {
-        if (!any_function || !reads_weight(op)) return true;
+        if (!any_function || !is_layer(op)) return true;
         continue;
       }
-      if (op.num_results() != 1 || op.result().type().elements() != x.type().elements()) continue;
+      if (op.num_results() != 1) continue;
+      bool cuts = any_function && cuts_matrix(op);
+      if (!cuts && op.result().type().elements() != x.type().elements()) continue;
       if (!is_reshape(op) && !op.is("cast") && !op.is("dropout") && !op.is("where") &&
-          !op.is("mul") && !(any_function && keeps_matrix(op)))
+          !op.is("mul") && !cuts && !(any_function && keeps_matrix(op)))
         continue;
       if (known.size() < kWidest && known.insert(&op).second) work.push_back(op.result());
     }

@@ -223,13 +223,15 @@ bool makers_of(Value v, Value end, OpSet& makers) {
   }
   return met;
 }
-// Whether `v` is made, among other ops, of a reduction of this name of what is made of `of`.
+// Whether `v` is made, among other ops, of a reduction of this name of what is made of `of`; means
+// are sums.
 bool depends_on(Value v, Value of, std::string_view reduction) {
   OpSet makers;
   if (!makers_of(v, of, makers)) return false;
   return std::any_of(makers.begin(), makers.end(), [&](const Op* op) {
     OpSet further;
-    return op->is(reduction) && makers_of(op->operand(0), of, further);
+    bool reduces = op->is(reduction) || (reduction == "sum" && op->is("mean"));
+    return reduces && makers_of(op->operand(0), of, further);
   });
 }
 
