@@ -88,6 +88,8 @@ class Aligner {
     return to;
   }
 
+  static bool adds_row(const Op& op) { return op.operand(2) && op.operand(2).rank() == 1; }
+
   // Products of f32 run outside the tensor cores, whatever their rows.
   static bool uses_tensor_cores(const Op& op) {
     DType type = op.operand(0).dtype();
@@ -110,7 +112,7 @@ class Aligner {
     if (pads_a && !is_made_by_kernel(op.operand(0))) copied(op.operand(0));
     if (pads_b && !is_made_by_kernel(op.operand(1))) copied(op.operand(1));
     if (cuts && !is_read_by_kernels(op.result())) copied(op.result());
-    if (cuts && op.operand(2)) copied(op.result());
+    if (cuts && op.operand(2) && !adds_row(op)) copied(op.result());
     if (operations / kSlow - operations / kFast < cost) {
       context_.remark(op.loc(), fmt::format("{}: {}x{}x{} stays, though its rows start at odd "
                                             "places: padding would cost more than it saves",
@@ -133,17 +135,15 @@ class Aligner {
     {
       InsertionScope scope(graph_, &op, op, op.from());
       Value c = op.operand(2);
-      if (c && !cuts) {
-        y = matmul_add(a, b, c, attrs);
-      } else {
-        // Added outside the product, a sum is rounded as it would be inside: once.
-        if (c) attrs.result = "f32";
-        y = matmul(a, b, attrs);
-        const int64_t rank = y.rank();
-        if (to.m != from.m) y = slice_axis(y, rank - 2, 0, from.m);
-        if (to.n != from.n) y = slice_axis(y, rank - 1, 0, from.n);
-        if (c) y = cast(y + cast(c, DType::F32), op.result().dtype());
-      }
+      const bool row = adds_row(op), outside = c && cuts && !row;
+      // Added outside the product, a sum is rounded as it would be inside: once.
+      if (outside) attrs.result = "f32";
+      if (row && to.n != from.n) c = pad(c, {0}, {to.n - from.n});
+      y = c && !outside ? matmul_add(a, b, c, attrs) : matmul(a, b, attrs);
+      const int64_t rank = y.rank();
+      if (to.m != from.m) y = slice_axis(y, rank - 2, 0, from.m);
+      if (to.n != from.n) y = slice_axis(y, rank - 1, 0, from.n);
+      if (outside) y = cast(y + cast(c, DType::F32), op.result().dtype());
     }
     if (!op.result().name().empty()) y.set_name(op.result().name());
     op.result().replace_all_uses_with(y);

@@ -188,8 +188,8 @@ class Casting {
     ++contractions_;
     bool reads_parameters = op.def().kind == OpKind::Contract;
     for (size_t i = 0; i < operands.size(); ++i)
-      if (is_f32(operands[i]) &&
-          !(reads_parameters && i < 2 && analysis_.is_parameter(op.operand(i))))
+      if (is_f32(operands[i]) && !(reads_parameters && (i < 2 || operands[i].rank() == 1) &&
+                                   analysis_.is_parameter(op.operand(i))))
         operands[i] = narrowed(operands[i]);
     if (!reads_parameters) keep_wide(op, operands);
     Op* copy = nullptr;
@@ -254,6 +254,57 @@ class Casting {
   int contractions_ = 0, left_ = 0;
 };
 
+// The row that the value has in all its rows, if that is a parameter; null otherwise.
+Value row_of(Value v) {
+  const Op* op = v.op();
+  if (op == nullptr || !op->is("broadcast")) return {};
+  Value row = op->operand(0), from = row;
+  if (row.rank() != 1 || row.dim(0) != v.dim(-1)) return {};
+  while (from.op() != nullptr && from.op()->def().kind == OpKind::View)
+    from = from.op()->operand(0);
+  return from.op() == nullptr ? row : Value();
+}
+
+// A bias becomes an operand of its product. Added to a result that is narrow already, it would be
+// lost where it is small beside the result's last bit, or would tip all ties of the next sum to one
+// side.
+void fold_biases(Graph& graph) {
+  for (Op* op = graph.front(); op != nullptr;) {
+    Op* next = op->next();
+    if (op->is("add") && is_f32(op->result()))
+      for (size_t side : {size_t{0}, size_t{1}}) {
+        Value sum = op->operand(side), row = row_of(op->operand(1 - side));
+        Op* view = nullptr;
+        if (sum.op() != nullptr && sum.op()->is("reshape") && sum.uses().size() == 1 &&
+            sum.rank() > 0 && sum.op()->operand(0).rank() > 0 &&
+            sum.op()->operand(0).dim(-1) == sum.dim(-1)) {
+          view = sum.op();
+          sum = view->operand(0);
+        }
+        Op *product = sum.op(), *spread = op->operand(1 - side).op();
+        if (!row || product == nullptr || product->def().kind != OpKind::Contract ||
+            product->operand(2) || !computes_narrow(*product) || sum.uses().size() != 1 ||
+            graph.is_output(sum) || (view != nullptr && graph.is_output(view->result())))
+          continue;
+        Value y = [&] {
+          InsertionScope scope(graph, op, *product, product->from());
+          Value v = matmul_add(product->operand(0), product->operand(1), row,
+                               product->attrs<MatmulAttrs>());
+          return view != nullptr ? reshape(v, view->result().shape()) : v;
+        }();
+        y.set_name(op->result().name());
+        op->result().replace_all_uses_with(y);
+        graph.erase(*op);
+        if (view != nullptr) graph.erase(*view);
+        graph.erase(*product);
+        if (spread->result().uses().empty() && !graph.is_output(spread->result()))
+          graph.erase(*spread);
+        break;
+      }
+    op = next;
+  }
+}
+
 // Composites made of contractions become those.
 void expand_contractions(Graph& graph) {
   for (Op* op = graph.front(); op != nullptr;) {
@@ -303,6 +354,7 @@ void run_autocast(Module& module, PassContext& context) {
     std::optional<DType> type = parse_dtype(wanted);
     if (type != DType::F32) expand_contractions(*graph);
     if (type == DType::BF16 || type == DType::F16) {
+      fold_biases(*graph);
       Casting(module, *graph, *type).run(context);
     } else if (wanted == "tf32") {
       context.remark(

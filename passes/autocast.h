@@ -9,6 +9,8 @@
 //   contractions  compute in the type and give it; the inputs of the graph that they read, and
 //                 views of those, stay f32 operands, rounded on reading, so that the gradients
 //                 of parameters come out f32
+//   biases        parameters that are added to every row of a product become its operand c, so that
+//                 the sum is rounded once
 //   in between    pointwise ops, norms, losses and reductions work in f32: their operands are
 //                 cast up where they enter, and what a contraction or a later such part reads is
 //                 cast down where it leaves

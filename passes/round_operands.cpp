@@ -1,6 +1,7 @@
 // round-operands: casts the operands of contractions that compute in a narrower type.
 //
-// `matmul {compute = "bf16"}` rounds its operands on reading. Here that becomes a cast, one for all
+// `matmul {compute = "bf16"}` rounds its operands on reading, a bias to the result's type. Here
+// that becomes a cast, one for all
 // the products of a segment that read the value, since libraries take operands of one type. The
 // casts can then be merged, fused and planned like any op. TF32 is a mode of the product and
 // stays.
@@ -24,7 +25,11 @@ class Rounding {
     for (Op& op : graph_) {
       if (op.def().kind != OpKind::Contract) continue;
       DType type = matmul_compute(op);
-      if (op.operand(0).dtype() == type && op.operand(1).dtype() == type) continue;
+      Value c = op.operand(2);
+      const bool outside = c && c.rank() == 1 && type == DType::F64;
+      if (op.operand(0).dtype() == type && op.operand(1).dtype() == type && !outside &&
+          (!c || c.dtype() == op.result().dtype()))
+        continue;
       rewrite(op, type);
       ++count;
     }
@@ -38,15 +43,21 @@ class Rounding {
     attrs.compute.clear();
     DType result = op.result().dtype();
     attrs.result = result == type ? "" : to_string(result);
-    Value y = build(op, a, b, std::move(attrs));
+    Value c = op.operand(2);
+    if (c) c = rounded(op, c, result);
+    Value y = build(op, a, b, c, std::move(attrs));
     y.set_name(op.result().name());
     op.result().replace_all_uses_with(y);
     graph_.erase(op);
   }
 
-  Value build(Op& op, Value a, Value b, MatmulAttrs attrs) {
+  Value build(Op& op, Value a, Value b, Value c, MatmulAttrs attrs) {
     InsertionScope scope(graph_, &op, op, op.from());
-    Value c = op.operand(2);
+    // Libraries add rows to all products but those of f64, where one more rounding is nothing.
+    if (c && c.rank() == 1 && c.dtype() == DType::F64) {
+      Value y = matmul(a, b, std::move(attrs));
+      return y + broadcast_to(c, y.shape());
+    }
     return c ? matmul_add(a, b, c, std::move(attrs)) : matmul(a, b, std::move(attrs));
   }
 

@@ -71,7 +71,11 @@ class CpuMemory final : public HostMemory {
     g.b.dtype = step.op->operand(1).dtype();
     g.compute = matmul_compute(*step.op);
     g.c_dtype = result;
-    if (c != nullptr) g.d = {c, result, s.n, s.m * s.n, false};
+    if (c != nullptr) {
+      Value added = step.op->operand(2);
+      const bool row = added.rank() == 1;
+      g.d = {c, added.dtype(), row ? 0 : s.n, row ? 0 : s.m * s.n, false};
+    }
     gemm(g, pool_);
   }
 

@@ -182,8 +182,15 @@ bool ReferenceProgram::Impl::run_gemm(const Step& step,
   DType compute = matmul_compute(*step.op);
   if (compute == step.op->operand(0).dtype()) compute = compute_type(compute);
   g.compute = f64 ? DType::F64 : compute;
-  if (step.operands.size() > 2 && step.operands[2] >= 0)
+  std::vector<Cell> bias;
+  if (step.operands.size() > 2 && step.operands[2] >= 0) {
     g.d = {cells(2), DType::F64, s.n, s.m * s.n, false};
+    if (step.op->operand(2).rank() == 1) {
+      bias = values[static_cast<size_t>(step.operands[2])].data;
+      for (Cell& cell : bias) cell = canonical(y.type.dtype, cell);
+      g.d = {bias.data(), DType::F64, 0, 0, false};
+    }
+  }
   gemm(g);
   for (Cell& cell : y.data) cell = canonical(y.type.dtype, cell);
   return true;

@@ -1,7 +1,9 @@
 #include <sinter/ir/op_def.h>
+#include <sinter/ir/ops/arithmetic.h>
 #include <sinter/ir/ops/contract.h>
 #include <sinter/ir/ops/detail/build.h>
 #include <sinter/ir/ops/operand.h>
+#include <sinter/ir/ops/reduce.h>
 #include <sinter/ir/ops/registry.h>
 #include <sinter/ir/ops/view.h>
 
@@ -78,6 +80,12 @@ void add_scaled(T* __restrict row, T x, const T* __restrict other, int64_t count
   for (; i < count; ++i) row[i] += x * other[i];
 }
 
+// Whether c is a row that is added to every row of the product.
+bool adds_row(const Op& op) {
+  Value c = op.operand(2);
+  return c && c.rank() == 1;
+}
+
 // Products are added in rising k from 0, then c, in T; rounded once at the end.
 template <typename T>
 void evaluate_as(EvaluateContext& ctx) {
@@ -91,6 +99,7 @@ void evaluate_as(EvaluateContext& ctx) {
   // The f64 reference rounds nothing.
   std::optional<DType> rounds_to;
   if constexpr (std::is_same_v<T, float>) rounds_to = compute_named(attrs.compute)->rounds_to;
+  const bool is_row = c != nullptr && c->type.shape.size() == 1;
   for (int64_t batch = 0; batch < s.batch; ++batch) {
     load_matrix(a.data.data() + batch * s.m * s.k, s.m, s.k, attrs.transpose_a, rounds_to, left);
     load_matrix(b.data.data() + batch * s.k * s.n, s.k, s.n, attrs.transpose_b, rounds_to, right);
@@ -100,7 +109,8 @@ void evaluate_as(EvaluateContext& ctx) {
         add_scaled(row.data(), left[static_cast<size_t>(i * s.k + k)], right.data() + k * s.n, s.n);
       auto at = static_cast<size_t>((batch * s.m + i) * s.n);
       for (size_t j = 0; j < row.size(); ++j) {
-        if (c != nullptr) row[j] += static_cast<T>(c->data[at + j].f);
+        if (c != nullptr)
+          row[j] += static_cast<T>(canonical(y.type.dtype, c->data[is_row ? j : at + j]).f);
         Cell cell{};
         cell.f = static_cast<double>(row[j]);
         y.data[at + j] = canonical(y.type.dtype, cell);
@@ -117,8 +127,11 @@ struct Matmul {
   static constexpr std::string_view name = "matmul";
   static constexpr std::string_view doc =
       "a [...,m,k] times b [...,k,n] over equal leading axes, floats of one dtype or rounded to "
-      "`compute`, plus c [...,m,n] if given; bf16 and f16 add up in f32, and the result is rounded "
-      "once.";
+      "`compute`, plus c if given, [...,m,n] or a row [n] that is added to every row (a bias, "
+      "which "
+      "may be f32 and is rounded to the result's dtype); bf16 and f16 add up in f32, and the "
+      "result "
+      "is rounded once.";
   static constexpr OperandSpec operands[] = {required("a"), required("b"), optional("c")};
   static constexpr OpKind kind = OpKind::Contract;
   static constexpr Autocast autocast = Autocast::Narrow;
@@ -165,8 +178,12 @@ struct Matmul {
         return c.error("a product of {} cannot give \"{}\"", to_string(input), attrs.result);
       type.dtype = *result;
     }
-    if (c.has(2) && c.type(2) != type)
-      return c.error("{} is added to a product of type {}", c.describe(2), type.str());
+    if (c.has(2) && c.type(2) != type) {
+      bool row = c.shape(2) == Shape{type.shape.back()} &&
+                 (c.type(2).dtype == type.dtype ||
+                  (c.type(2).dtype == DType::F32 && is_narrow(type.dtype)));
+      if (!row) return c.error("{} is added to a product of type {}", c.describe(2), type.str());
+    }
     return std::vector{type};
   }
   // Each of the four transpositions has its own product, without a transpose.
@@ -185,12 +202,24 @@ struct Matmul {
     Grads grads(c.op().operands().size());
     if (c.needs(0)) grads[0] = ta ? product(b, dy, tb, true, a) : product(dy, b, false, !tb, a);
     if (c.needs(1)) grads[1] = tb ? product(dy, a, true, ta, b) : product(a, dy, !ta, false, b);
-    if (c.needs(2)) grads[2] = dy;
+    if (c.needs(2)) grads[2] = adds_row(c.op()) ? sum_of_rows(dy, c.operand(2).dtype()) : dy;
     return grads;
+  }
+  // In the row's type: f32 is not rounded on the way.
+  static Value sum_of_rows(Value dy, DType type) {
+    std::vector<int64_t> axes;
+    for (int64_t i = 0; i + 1 < dy.rank(); ++i) axes.push_back(i);
+    return sum(dy.dtype() == type ? dy : cast(dy, type), std::move(axes));
+  }
+  // A row as an operand of the result's type.
+  static Value spread(Value row, const TensorType& type) {
+    if (row.dtype() != type.dtype) row = cast(row, type.dtype);
+    return broadcast_to(row, type.shape);
   }
   // The rows of both products and of c add up in one accumulator where there is more than one.
   static std::vector<Value> jvp(const JvpContext& c) {
     Value total = c.tangent(2);
+    if (total && adds_row(c.op())) total = spread(total, c.op().result().type());
     auto add_product = [&](Value a, Value b) {
       total = product(a, b, total, c.attrs<Attrs>(), c.op().loc());
     };
@@ -202,11 +231,23 @@ struct Matmul {
     const Attrs& attrs = c.attrs<Attrs>();
     Value a = c.operand(0);
     const Op& op = c.op();
-    if (!c.only(0) || op.operand(0).rank() != 2 || attrs.transpose_a || c.operand(2))
-      return detail::shift_axes(c);
+    const bool row = adds_row(op);
+    if (!c.only(0) || op.operand(0).rank() != 2 || attrs.transpose_a || (c.operand(2) && !row)) {
+      if (!row) return detail::shift_axes(c);
+      TensorType type = c.carried_type(op.result().type());
+      Value bias = c.operand(2);
+      if (c.batched(2)) {
+        Shape shape(type.shape.size(), 1);
+        shape.front() = type.shape.front();
+        shape.back() = type.shape.back();
+        bias = reshape(bias, std::move(shape));
+      }
+      return Batched::all(
+          {product(c.carried(0), c.carried(1), spread(bias, type), attrs, op.loc())});
+    }
     // One product of the rows of all examples.
     Value rows = reshape(a, {a.dim(0) * a.dim(1), a.dim(2)});
-    Value y = product(rows, c.operand(1), {}, attrs, op.loc());
+    Value y = product(rows, c.operand(1), c.operand(2), attrs, op.loc());
     return Batched::all({reshape(y, c.carried_type(op.result().type()).shape)});
   }
   static Cost cost(const Op& op) {
@@ -228,6 +269,9 @@ struct Matmul {
         sample({"f32[2,3,2]", "f32[2,3,4]", "f32[2,2,4]"}, ta),
         sample({"bf16[5,17]", "bf16[17,9]"}),
         sample({"bf16[2,3]", "bf16[4,3]", "bf16[2,4]"}, tb),
+        sample({"f32[2,3]", "f32[3,4]", "f32[4]"}),
+        sample({"f32[2,3,2]", "f32[2,4,3]", "f32[4]"}, both),
+        sample({"bf16[5,3]", "bf16[3,4]", "f32[4]"}),
         sample({"f32[2,2,3,2]", "f32[2,2,5,2]"}, tb),
         sample({"f32[3,5]", "f32[5,4]"}, {{"compute", std::string("bf16")}}),
         sample({"bf16[2,3,5]", "f32[2,4,5]"}, {{"compute", std::string("bf16")},

@@ -33,7 +33,8 @@ Value matmul(Value a, Value b, MatmulAttrs attrs, SourceLocation loc = SourceLoc
 // The dtype that operands of the product are rounded to on reading: `compute`, or the operands'
 // own. TF32 rounds no operand in the IR: executors without it use f32.
 DType matmul_compute(const Op& op);
-// The product plus c, rounded once; no broadcasting.
+// The product plus c, rounded once. c is of the result's type, or a row that is added to every row,
+// in the result's dtype or in f32, which is rounded to it first.
 Value matmul_add(Value a, Value b, Value c, MatmulAttrs attrs,
                  SourceLocation loc = SourceLocation::here());
 

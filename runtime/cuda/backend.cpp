@@ -60,7 +60,10 @@ cuda::MatmulSpec matmul_spec(const MatmulStep& step) {
   spec.output = step.op->result().dtype();
   spec.transpose_a = attrs.transpose_a;
   spec.transpose_b = attrs.transpose_b;
-  spec.accumulate = step.c.has_value();
+  spec.bias = step.c && step.op->operand(2).rank() == 1;
+  spec.accumulate = step.c && !spec.bias;
+  if (spec.bias && step.c->offset % spec.alignment != 0)
+    spec.alignment = step.c->offset & -step.c->offset;
   spec.batch = s.batch;
   spec.batch_stride_a = s.m * s.k;
   spec.batch_stride_b = s.k * s.n;

@@ -187,6 +187,12 @@ Layouts make_layouts(const MatmulSpec& spec, const Strides& strides, int64_t bat
           make_layout(spec, spec.output, spec.m, spec.n, strides.row_c, batch, strides.batch_c)};
 }
 
+void set_bias(cublasLtMatmulDesc_t description, DevicePtr bias, const MatmulSpec& spec) {
+  check_lt(cublaslt().cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                     &bias, sizeof bias),
+           "cublasLtMatmulDescSetAttribute", spec);
+}
+
 Description make_description(const MatmulSpec& spec) {
   const CublasLt& api = cublaslt();
   const bool is_f64 = spec.input == DType::F64;
@@ -207,6 +213,15 @@ Description make_description(const MatmulSpec& spec) {
   check_lt(api.cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSB, &second,
                                               sizeof second),
            "cublasLtMatmulDescSetAttribute", spec);
+  if (spec.bias) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    check_lt(api.cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                &epilogue, sizeof epilogue),
+             "cublasLtMatmulDescSetAttribute", spec);
+    // Its type is D's by default. Where it lies is said at each run; the heuristics are told how it
+    // is aligned, as all that is passed.
+    set_bias(description, static_cast<DevicePtr>(spec.alignment), spec);
+  }
   return owned;
 }
 
@@ -241,9 +256,9 @@ class Library {
   Choice choose(const MatmulSpec& spec, const Description& description, const Layouts& layouts,
                 const Strides& strides, int64_t batch) {
     std::lock_guard lock(mutex_);
-    const Key key{spec.m,          spec.n,          spec.k,           batch,
-                  spec.input,      spec.output,     spec.transpose_a, spec.transpose_b,
-                  spec.accumulate, spec.allow_tf32, spec.workspace};
+    const Key key{spec.m,          spec.n,      spec.k,           batch,
+                  spec.input,      spec.output, spec.transpose_a, spec.transpose_b,
+                  spec.accumulate, spec.bias,   spec.allow_tf32,  spec.workspace};
     auto entry = choices_.find(key);
     if (entry == choices_.end()) {
       const Strides dense = dense_strides(spec);
@@ -277,7 +292,7 @@ class Library {
  private:
   friend class sinter::cuda::MatmulPlan;
   using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, DType, DType, bool, bool, bool, bool,
-                         std::size_t>;
+                         bool, std::size_t>;
 
   struct Alignments {
     uint32_t a, b, c;
@@ -358,6 +373,8 @@ void validate(const MatmulSpec& spec) {
                "matmul {} with rows that overlap", spec.str());
   SINTER_CHECK(spec.batch <= 1 || strides.batch_c != 0 || spec.m * spec.n == 0,
                "matmul {} writes every matrix of the batch to one place", spec.str());
+  SINTER_CHECK(!spec.bias || (!spec.accumulate && spec.input != DType::F64),
+               "matmul {} adds no row", spec.str());
 }
 
 template <typename T>
@@ -378,7 +395,10 @@ std::string MatmulSpec::str() const {
   };
   return fmt::format("{}[{} , {}]{} -> {}{}", to_string(input), shape(transpose_a, m, k),
                      shape(transpose_b, k, n), batch != 1 ? fmt::format(" batch {}", batch) : "",
-                     to_string(output), accumulate ? " accumulated" : "") +
+                     to_string(output),
+                     accumulate ? " accumulated"
+                     : bias     ? " plus bias"
+                                : "") +
          (allow_tf32 ? " tf32" : "");
 }
 
@@ -510,11 +530,14 @@ void MatmulPlan::run(const Stream& stream, DevicePtr a, DevicePtr b, DevicePtr c
   const auto output_size = static_cast<uint64_t>(size_of(spec.output));
 
   if (spec.k == 0) {
-    // An empty sum: zero, or C as it is.
+    // An empty sum: zero, or C or the bias as it is.
     const std::size_t pitch = static_cast<std::size_t>(state.strides.row_c) * output_size;
     const std::size_t width = static_cast<std::size_t>(spec.n) * output_size;
     for (int64_t i = 0; i < spec.batch; ++i) {
       const uint64_t offset = static_cast<uint64_t>(i * state.strides.batch_c) * output_size;
+      for (int64_t row = 0; spec.bias && row < spec.m; ++row)
+        copy_on_device(stream, d + offset + static_cast<uint64_t>(row) * pitch, c, width);
+      if (spec.bias) continue;
       if (!spec.accumulate) {
         fill_rows(stream, d + offset, pitch, 0, width, static_cast<std::size_t>(spec.m));
         continue;
@@ -535,6 +558,7 @@ void MatmulPlan::run(const Stream& stream, DevicePtr a, DevicePtr b, DevicePtr c
   const bool is_f64 = spec.input == DType::F64;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address is what the library takes
   const auto pointer = [](DevicePtr address) { return reinterpret_cast<void*>(address); };
+  if (spec.bias) set_bias(state.description.get(), c, spec);
   for (const State::Piece& piece : state.pieces) {
     const auto at = [&](DevicePtr base, int64_t stride, uint64_t size) {
       return pointer(base + static_cast<uint64_t>(piece.first * stride) * size);

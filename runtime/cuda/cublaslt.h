@@ -1,7 +1,8 @@
 #pragma once
 // Matrix products by cuBLASLt, which is opened at run time like NVRTC.
 //
-// Contract: D[m,n] = op(A)[m,k] · op(B)[k,n] (+ C[m,n]), row-major, batched with strides. Sums run
+// Contract: D[m,n] = op(A)[m,k] · op(B)[k,n] (+ C[m,n], or + bias[n]), row-major, batched with
+// strides. Sums run
 // in f32 for f32, bf16 and f16 operands, in f64 for f64, and are rounded once, to the type of D:
 // reductions between splits of k in a narrower type are excluded. f32 stays f32: TF32 is used only
 // when asked for. The algorithm is the heuristic's first choice for the logical shape, types and
@@ -35,6 +36,7 @@ struct MatmulSpec {
   bool transpose_a = false;   // A is stored [k,m]
   bool transpose_b = false;   // B is stored [n,k]
   bool accumulate = false;    // add C; C may be D itself
+  bool bias = false;          // add bias[n], of D's type, to every row; not for f64
   bool allow_tf32 = false;
 
   int64_t batch = 1;
@@ -79,9 +81,9 @@ class MatmulPlan {
   // The algorithm for a later plan, in this library's version: hexadecimal digits.
   std::string encoded() const;
 
-  // Enqueues the product. `c` is read only with `accumulate` and may equal `d`; the overload
-  // without it accumulates into `d`. `workspace` (of workspace_bytes(), aligned to 256) must not be
-  // in use by work that may run at the same time.
+  // Enqueues the product. `c` is read only with `accumulate`, and may equal `d` then, or is the
+  // bias; the overload without it accumulates into `d`. `workspace` (of workspace_bytes(), aligned
+  // to 256) must not be in use by work that may run at the same time.
   void run(const Stream& stream, DevicePtr a, DevicePtr b, DevicePtr c, DevicePtr d,
            DevicePtr workspace) const;
   void run(const Stream& stream, DevicePtr a, DevicePtr b, DevicePtr d, DevicePtr workspace) const {

@@ -90,7 +90,10 @@ struct StepText {
             ? ""
             : fmt::format(" -> {}", to_string(step.op->result().dtype())),
         attrs.transpose_a ? " transpose_a" : "", attrs.transpose_b ? " transpose_b" : "",
-        step.c ? " accumulating" : "", suffix(*step.op));
+        !step.c                           ? ""
+        : step.op->operand(2).rank() == 1 ? " plus a row"
+                                          : " accumulating",
+        suffix(*step.op));
   }
   std::string operator()(const TemplateStep& step) const {
     std::string parts;

@@ -141,6 +141,57 @@ TEST_CASE("NU-09: f32 products keep all bits") {
   for (int64_t i = 0; i < result.size(); ++i) REQUIRE(result.at(i) == small);
 }
 
+TEST_CASE("cuBLASLt adds a bias before it rounds") {
+  SINTER_NEEDS_CUBLASLT();
+  const Stream stream(Device::get());
+  struct Case {
+    DType input, output;
+    int64_t m, n, k;
+    bool transpose_b;
+  };
+  for (const Case& c : {Case{DType::F32, DType::F32, 33, 40, 20, false},
+                        Case{DType::BF16, DType::BF16, 64, 96, 48, true},
+                        Case{DType::BF16, DType::BF16, 1, 8, 16, false},
+                        Case{DType::F16, DType::F16, 130, 56, 64, true},
+                        Case{DType::BF16, DType::F32, 64, 96, 48, false},
+                        Case{DType::BF16, DType::BF16, 5, 24, 0, false}}) {
+    MatmulSpec spec = dense(c.m, c.n, c.k);
+    spec.input = c.input;
+    spec.output = c.output;
+    spec.transpose_b = c.transpose_b;
+    spec.bias = true;
+    CAPTURE(spec.str());
+    std::vector<double> left, right, bias;
+    auto some = [](int64_t count, int64_t of, std::vector<double>& to) {
+      for (int64_t i = 0; i < count; ++i) to.push_back(static_cast<double>((i * of) % 17 - 8) / 8);
+    };
+    some(c.m * c.k, 5, left);
+    some(c.k * c.n, 7, right);
+    some(c.n, 3, bias);
+    for (double& b : bias) b += 0x1p-10;  // lost, were it added to what is rounded
+    const Tensor a = Tensor::from_doubles({c.input, {c.m, c.k}}, left),
+                 b = Tensor::from_doubles(
+                     {c.input, c.transpose_b ? Shape{c.n, c.k} : Shape{c.k, c.n}}, right),
+                 row = Tensor::from_doubles({c.output, {c.n}}, bias);
+    const MatmulPlan plan(stream.device(), spec);
+    const DeviceBuffer workspace(stream.device(), plan.workspace_bytes());
+    const DeviceBuffer da = upload(stream, a), db = upload(stream, b), dc = upload(stream, row);
+    const DeviceBuffer dd = upload(stream, Tensor::full({c.output, {c.m, c.n}}, NAN));
+    plan.run(stream, da.address(), db.address(), dc.address(), dd.address(), workspace.address());
+    const Tensor got = download(stream, {c.output, {c.m, c.n}}, dd.address());
+    int wrong = 0;
+    for (int64_t i = 0; i < c.m; ++i)
+      for (int64_t j = 0; j < c.n; ++j) {
+        double sum = row.at(j);
+        for (int64_t k = 0; k < c.k; ++k)
+          sum += a.at(i * c.k + k) * b.at(c.transpose_b ? j * c.k + k : k * c.n + j);
+        const double want = Tensor::from_doubles({c.output, {1}}, {sum}).at(0);
+        wrong += std::abs(got.at(i * c.n + j) - want) > 1e-6 * std::abs(want);
+      }
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("MP-10: bf16 products accumulate in f32") {
   SINTER_NEEDS_CUBLASLT();
   const Stream stream(Device::get());
