@@ -34,9 +34,9 @@
 // `turns` counts them. So a block waits for such as come before it alone. Where there is a diagonal
 // these have been there a step or more earlier: waits are rare. The first sum is stored, not added,
 // so nothing is to be cleared but the turns. A turn is passed on in a later step, when the sums are
-// long in memory, and with kTurns 2 two at a time: the fence before it costs a tenth of a step, and
-// where a tile of keys is two of queries long nobody waits for it yet. Without kDeterministic sums
-// are added as they come, and have to be cleared.
+// long in memory, and with kTurns 2 two at a time: the fence before it costs some percent of a
+// step, and where a tile of keys is two of queries long nobody waits for it yet. Without
+// kDeterministic sums are added as they come, and have to be cleared.
 
 static_assert(kWarps % kWarpsM == 0, "a grid of warps");
 constexpr int kWarpsN = kWarps / kWarpsM;
@@ -253,8 +253,7 @@ SN_FN void write_operands(unsigned char* tile, int row, int part,
     }
 }
 
-// The 32 keys of the common axis whose rows of K a thread holds in a product dS K, as bits for
-// multiply_columns: 32 keys are two steps.
+// Which of the 16 keys from `first` on were seen, as multiply_columns wants it for a step of dS K.
 SN_FN uint32_t flash_seen_bits(const unsigned char* seen, int first) {
   uint32_t bits = 0;
 #pragma unroll

@@ -201,11 +201,12 @@ TEST_CASE("flash on the device: the same bits each time, and sums as they come")
   SINTER_NEEDS_GPU();
   for (bool deterministic : {true, false}) {
     std::vector<Wanted> wanted;
-    for (int size : {64, 128})
-      for (unsigned options : {0u, unsigned{kOptCausal}, kOptCausal | kOptDocuments})
-        wanted.push_back({{DType::BF16, size, size, options, deterministic}});
+    for (unsigned options : {0u, unsigned{kOptCausal}, kOptCausal | kOptDocuments})
+      wanted.push_back({{DType::BF16, 64, 64, options, deterministic}});
+    wanted.push_back({{DType::BF16, 128, 128, kOptCausal, deterministic}});
+    // Two sections of the grid, of several key tiles.
     for (Kernels& kernels : Kernels::load_all(wanted))
-      kernels.check({2, 4, 2, 1000, 1000}, {}, deterministic ? 3 : 0);
+      kernels.check({2, 2, 2, 400, 400}, {}, deterministic ? 5 : 0);
   }
 }
 
