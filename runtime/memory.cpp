@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 
 namespace sinter {
 
@@ -66,10 +67,18 @@ MemoryNeed memory_need(const Module& module, const std::map<std::string, MemoryP
   }
   if (products && module.target.is_cuda())
     need.workspace = static_cast<int64_t>(cuda::kMatmulWorkspace);
-  size_t count = std::min(kNamed, values.size());
-  std::partial_sort(values.begin(), values.begin() + static_cast<int64_t>(count), values.end(),
-                    [](auto* a, auto* b) { return a->bytes > b->bytes; });
-  for (size_t i = 0; i < count; ++i) need.largest.push_back(line_of(*values[i]));
+  std::stable_sort(values.begin(), values.end(),
+                   [](auto* a, auto* b) { return a->bytes > b->bytes; });
+  // What several graphs have, as those that train and judge do, is named once.
+  std::map<std::string, std::map<const Graph*, size_t>> seen;
+  std::map<std::string, size_t> listed;
+  for (const PlannedValue* p : values) {
+    if (need.largest.size() == kNamed) break;
+    std::string line = line_of(*p);
+    if (++seen[line][&p->value.graph()] <= listed[line]) continue;
+    ++listed[line];
+    need.largest.push_back(std::move(line));
+  }
   return need;
 }
 

@@ -70,6 +70,10 @@ Scope Scope::operator/(std::string_view name) const {
   return inner;
 }
 
+std::string Scope::name() const {
+  return prefix_.substr(0, prefix_.empty() ? 0 : prefix_.size() - 1);
+}
+
 Scope Scope::operator/(int64_t number) const {
   return *this / std::string_view(std::to_string(number));
 }

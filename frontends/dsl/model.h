@@ -61,6 +61,8 @@ class Scope {
   Scope operator/(std::string_view name) const;
   Scope operator/(int64_t number) const;
 
+  // The prefix: "blocks.0.attn"; "" for that of the graph itself.
+  std::string name() const;
   // The graph's input of that name; a second call gives the same value. No prefix.
   Value input(std::string_view name, const TensorType& type,
               SourceLocation loc = SourceLocation::here()) const;

@@ -133,7 +133,7 @@ Value attention(const Scope& g, Value x, const AttentionOptions& o, SourceLocati
     operands.step = random.step;
     operands.offset = random.offset;
   }
-  Value y = sinter::attention(operands, attrs, loc).y;
+  Value y = sinter::attention(operands, attrs, loc).y.named(g.name());
   Shape joined = x.shape();
   joined.back() = q_width;
   y = reshape(permute(y, {0, 2, 1, 3}, loc), std::move(joined), loc);

@@ -268,6 +268,7 @@ Rows clean_rows(const Operands& in, const AttentionAttrs& a, Value visible, Valu
 // products all is f32; what a product reads is of the operands' type.
 struct Softmax {
   Rows rows;
+  Value products;    // of queries and keys, as they come
   Value p;           // the probabilities [B,H,Sq,Sk], wide; all 0 in a row that sees no key
   Value saturation;  // tanh(score / softcap), where there is a softcap
   Value lse;         // [B,H,Sq]
@@ -278,6 +279,7 @@ Softmax softmax_of(const Operands& in, const AttentionAttrs& a, Value dy = {}) {
   Softmax out;
   out.rows = clean_rows(in, a, visible, dy);
   Value scores = scores_of(reshape(out.rows.q, s.grouped(s.width)), out.rows.k);
+  out.products = scores;
   scores = reshape(scores, s.scores()) * scale_of(a, s.width);
   if (a.softcap > 0) {
     out.saturation = tanh(scores / a.softcap);
@@ -462,6 +464,11 @@ struct Attention {
     const auto& a = op.attrs<Attrs>();
     Sizes s = in.sizes();
     Softmax softmax = softmax_of(in, a);
+    // The largest values of a model without a kernel for this op: known to the user by their owner.
+    if (const std::string& name = op.result().name(); !name.empty()) {
+      if (softmax.products.name().empty()) softmax.products.set_name(name + ".products");
+      if (softmax.p.name().empty()) softmax.p.set_name(name + ".probabilities");
+    }
     Value p = drop(softmax.p, in, a);
     p = cast(reshape(p, s.grouped(s.keys)), in.v.dtype());
     std::vector<Value> results{reshape(matmul(p, softmax.rows.v), op.result().shape())};

@@ -111,6 +111,16 @@ Value find_value(const Graph& graph, std::string_view name) {
   return {};
 }
 
+// What made the value: of a fusion, the op within it.
+static std::string_view maker_of(Value v) {
+  const Op& op = *v.op();
+  if (op.name() != "fusion") return op.name();
+  const Graph* body = op.graph().module().find(op.callee());
+  const Op* inner =
+      body == nullptr ? nullptr : body->outputs()[static_cast<size_t>(v.index())].value.op();
+  return inner == nullptr ? op.name() : inner->name();
+}
+
 std::string name_of(Value v) {
   constexpr size_t kNames = 2, kSeen = 64;
   if (!v.name().empty() || v.op() == nullptr) return "%" + v.name();
@@ -136,7 +146,7 @@ std::string name_of(Value v) {
   if (names.size() > kNames) names.resize(kNames);
   std::string from;
   for (const std::string& name : names) from += (from.empty() ? " of " : ", ") + name;
-  return fmt::format("({}{})", v.op()->name(), from);
+  return fmt::format("({}{})", maker_of(v), from);
 }
 
 std::string kernel_stem(const std::vector<Op*>& ops) {

@@ -157,22 +157,62 @@ std::vector<std::pair<Variant, Sample>> variants(const OpDef& def, const Sample&
   return all;
 }
 
+size_t rank_of(const Sample& sample) {
+  size_t rank = 0;
+  for (const TensorType& type : sample.operands) rank = std::max(rank, type.shape.size());
+  return rank;
+}
+
+std::vector<Sample> samples_of_other_ranks(const OpDef& def) {
+  constexpr size_t kMost = 4;
+  std::vector<Sample> known, added;
+  bool taken[kMost + 1] = {};
+  for (const Sample& sample : def.samples())
+    for (auto& [variant, changed] : variants(def, sample)) {
+      if (size_t rank = rank_of(changed); rank <= kMost) taken[rank] = true;
+      if (variant == Variant::Own) known.push_back(changed);
+    }
+  for (size_t rank = 0; rank <= kMost; ++rank) {
+    for (size_t i = 0; i < known.size() && !taken[rank]; ++i) {
+      Sample changed = known[i];
+      size_t from = rank_of(changed);
+      if (from == 0) continue;  // its operands may be absent
+      for_each_shape(changed, [&](Shape& shape) {
+        if (rank >= from)
+          shape.insert(shape.begin(), rank - from, 2);
+        else
+          shape.erase(shape.begin(),
+                      shape.begin() + static_cast<int64_t>(std::min(from - rank, shape.size())));
+      });
+      if (!allowed(def, changed)) continue;
+      taken[rank] = true;
+      added.push_back(std::move(changed));
+    }
+  }
+  return added;
+}
+
 void for_each_variant(const std::function<void(Trial&, Variant)>& body) {
   for (const OpDef* def : all_ops()) {
+    auto attempt = [&](const Sample& sample, size_t number, const std::string& suffix,
+                       Variant variant) {
+      Trial trial = make_trial(*def, sample, number);
+      trial.name += suffix;
+      try {
+        body(trial, variant);
+      } catch (const std::exception& e) {
+        std::string message = trial.name + ": " + e.what();
+        FAIL_CHECK(message);
+      }
+    };
     auto samples = def->samples();
     for (size_t i = 0; i < samples.size(); ++i) {
       auto all = variants(*def, samples[i]);
-      for (size_t k = 0; k < all.size(); ++k) {
-        Trial trial = make_trial(*def, all[k].second, i);
-        if (k > 0) trial.name += fmt::format(" variant {}", k);
-        try {
-          body(trial, all[k].first);
-        } catch (const std::exception& e) {
-          std::string message = trial.name + ": " + e.what();
-          FAIL_CHECK(message);
-        }
-      }
+      for (size_t k = 0; k < all.size(); ++k)
+        attempt(all[k].second, i, k > 0 ? fmt::format(" variant {}", k) : "", all[k].first);
     }
+    for (const Sample& sample : samples_of_other_ranks(*def))
+      attempt(sample, samples.size(), " of another rank", Variant::Reshaped);
   }
 }
 

@@ -31,7 +31,13 @@ enum class Variant : uint8_t {
 };
 // The sample and its variants, the last ones as far as the op's type rule allows.
 std::vector<std::pair<Variant, Sample>> variants(const OpDef& def, const Sample& sample);
-// Calls `body` for every variant of every trial, as for_each_trial.
+// Samples of those ranks (of the operand with the most axes, 0 to 4) that none of the op's samples
+// and variants has: axes of extent 2 put in front, or taken away, as far as the op's type rule
+// allows.
+std::vector<Sample> samples_of_other_ranks(const OpDef& def);
+// The most axes that an operand has.
+size_t rank_of(const Sample& sample);
+// Calls `body` for every variant of every trial and for those of other ranks, as for_each_trial.
 void for_each_variant(const std::function<void(Trial&, Variant)>& body);
 
 // Values of a graph's inputs, drawn as the sample asks, rounded to each input's type; the same

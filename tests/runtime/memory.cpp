@@ -90,5 +90,35 @@ TEST_CASE("memory: what fusion made is named after the values that it came from"
   options.memory_info = MemoryInfo{1, 1};
   std::string error = error_of([&] { compile(*module, options); });
   CHECK_MESSAGE(has(error, "16384 bytes: (matmul of %x, %w) f32[64,64] at trial.sir:2:8"), error);
-  CHECK_MESSAGE(has(error, "16384 bytes: (fusion of %x, %w) f32[64,64] at trial.sir:3:8"), error);
+  CHECK_MESSAGE(has(error, "16384 bytes: (exp of %x, %w) f32[64,64] at trial.sir:3:8"), error);
+}
+
+TEST_CASE("memory: the five largest values, by name and line, each once") {
+  auto module = parse(R"(graph @step(%x: f32[64,32], %w: f32[32,64]) -> f32[] {
+  %hidden = matmul %x, %w : f32[64,64] loc("model.cpp":3)
+  %wide = matmul %hidden, %w {transpose_b = true} : f32[64,32] loc("model.cpp":4)
+  %long = matmul %wide, %wide {transpose_a = true} : f32[32,32] loc("model.cpp":5)
+  %small = slice %long {start = [0,0], limit = [32,16]} : f32[32,16] loc("model.cpp":6)
+  %half = matmul %long, %small : f32[32,16] loc("model.cpp":7)
+  %e = exp %half : f32[32,16] loc("model.cpp":8)
+  %tiny = matmul %e, %e {transpose_a = true} : f32[16,16] loc("model.cpp":9)
+  %loss = sum %tiny : f32[] loc("model.cpp":10)
+  return %loss
+}
+graph @eval(%x: f32[64,32], %w: f32[32,64]) -> f32[] {
+  %hidden = matmul %x, %w : f32[64,64] loc("model.cpp":3)
+  %wide = matmul %hidden, %w {transpose_b = true} : f32[64,32] loc("model.cpp":4)
+  %loss = sum %wide : f32[] loc("model.cpp":10)
+  return %loss
+})");
+  CompileOptions options = options_for(DeviceKind::Interpreter);
+  options.memory_info = MemoryInfo{1, 1};
+  std::vector<std::string> largest = planned_memory(*module, options).largest;
+  std::vector<std::string> right = {"16384 bytes: %hidden f32[64,64] at model.cpp:3",
+                                    "8192 bytes: %x f32[64,32]", "8192 bytes: %w f32[32,64]",
+                                    "8192 bytes: %wide f32[64,32] at model.cpp:4",
+                                    "4096 bytes: %long f32[32,32] at model.cpp:5"};
+  CHECK(largest == right);
+  std::string error = error_of([&] { compile(*module, options); });
+  for (const std::string& line : right) CHECK_MESSAGE(has(error, "\n  " + line), error);
 }
