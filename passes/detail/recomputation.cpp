@@ -36,13 +36,13 @@ void Recomputation::find_uses(PassContext& context) {
         if (!kept) uses_.push_back({use.op, static_cast<size_t>(use.operand)});
       }
       if (!needed) continue;
+      const double flops = op->def().cost(*op).flops;  // spared, or spent once more
       if (kept) {
-        context.remark(op->loc(), fmt::format("kept: {}", describe(v)));
+        context.remark(op->loc(), fmt::format("kept: {}, {:.0f} flops", describe(v), flops));
         continue;
       }
       bytes_ += v.type().bytes();
-      context.remark(op->loc(), fmt::format("recomputed: {}, {:.0f} flops", describe(v),
-                                            op->def().cost(*op).flops));
+      context.remark(op->loc(), fmt::format("recomputed: {}, {:.0f} flops", describe(v), flops));
     }
 }
 
