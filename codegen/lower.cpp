@@ -423,7 +423,7 @@ class Lowering final : public detail::Lowering {
       IndexExpr base = (it * s_.lanes + lane) * s_.vector;
       Guard inside;
       inside.add(base, 0, q);
-      in_existing_row(inside, [&] {
+      in_strip(inside, [&] {
         axis_[kAxisQ] = base;
         std::vector<bool> loads = needed;
         for (size_t i = 0; i < loads.size(); ++i)

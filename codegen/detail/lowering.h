@@ -69,6 +69,15 @@ class Lowering {
     in_block(branch.body, body);
     emit(std::move(branch));
   }
+  // `body` where `also` holds and, unless values are checked, this lane's row exists. A check of
+  // what a row came to has to see that of the last row.
+  template <typename F>
+  void in_strip(const Guard& also, F&& body) {
+    if (checks_)
+      where(also, body);
+    else
+      in_existing_row(also, body);
+  }
   // `body` where this lane's row exists, and `also` holds.
   template <typename F>
   void in_existing_row(Guard also, F&& body) {
@@ -158,7 +167,8 @@ class Lowering {
   }
 
   // Lane reductions and barriers need every lane: those past the last row go through the motions,
-  // but read and store nothing.
+  // but read and store nothing. In a kernel that checks values they compute the last row again, and
+  // store nothing.
   void take_row(const IndexExpr& row) {
     checks_ = std::any_of(k_.nodes.begin(), k_.nodes.end(),
                           [](const KernelNode& n) { return n.kind == KernelNode::Check; });

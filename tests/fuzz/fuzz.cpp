@@ -99,6 +99,10 @@ TEST_CASE("random graphs use nearly every op of the registry") {
   }
   CAPTURE(missing);
   CHECK(absent * 5 <= all);
+  for (const char* name : {"attention", "dropout", "custom_vjp", "random_bernoulli"}) {
+    CAPTURE(name);
+    CHECK(generated_ops().contains(name));
+  }
 }
 
 TEST_CASE("a faulty pass is seen, and what it fails on is shrunk to the op that it breaks") {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <sinter/ir/ops.h>
+#include <sinter/passes/autodiff.h>
 #include <sinter/tests/fuzz/lib/callee.h>
 #include <sinter/tests/fuzz/lib/rng.h>
 
@@ -67,6 +68,28 @@ Graph& add_moving_callee(Module& module, std::span<const TensorType> inputs,
   bool plain = rng.chance(0.25);
   for (Value x : values) callee.add_output("", plain ? squared(x) : next_of(x, values, rng));
   return callee;
+}
+
+Graph& add_gradient_of(const Graph& callee) {
+  Graph& graph = callee.module().add_graph(callee.name() + "_vjp");
+  ValueMap<Value> map;
+  std::vector<Value> wrt, of, cotangents;
+  for (Value v : callee.inputs()) {
+    Value x = graph.add_input(v.name(), v.type());
+    map[v] = x;
+    if (is_float(v.dtype())) wrt.push_back(x);
+  }
+  size_t n = 0;
+  for (const GraphOutput& o : callee.outputs())
+    graph.add_input(fmt::format("y{}", n++), o.value.type());
+  clone_ops(callee, graph, map);
+  for (const GraphOutput& o : callee.outputs()) {
+    if (!is_float(o.value.dtype())) continue;
+    of.push_back(map.at(o.value));
+    cotangents.push_back(graph.add_input(fmt::format("dy{}", n++), o.value.type()));
+  }
+  for (Value g : vjp(graph, of, cotangents, wrt)) graph.add_output("", g);
+  return graph;
 }
 
 }  // namespace sinter::test

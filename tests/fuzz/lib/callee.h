@@ -14,4 +14,8 @@ namespace sinter::test {
 Graph& add_moving_callee(Module& module, std::span<const TensorType> inputs,
                          const std::string& name, uint64_t variant);
 
+// Beside it in its module, a graph that gives the gradients of the callee's float inputs from its
+// inputs, its outputs, and a cotangent for each float output: what custom_vjp asks for.
+Graph& add_gradient_of(const Graph& callee);
+
 }  // namespace sinter::test

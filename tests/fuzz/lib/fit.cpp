@@ -140,6 +140,12 @@ void set_result(const OpDef& def, Fitting& fitting, const TensorType& type) {
     if (def.schema.items[k].is_result_type) def.schema.items[k].set(fitting.attrs.get(), k, type);
 }
 
+// Seed, step and offset of random numbers have one type each, whatever the extents are.
+bool is_of_stream(const OpDef& def, size_t i) {
+  std::string_view name = def.operands[std::min(i, def.operands.size() - 1)].name;
+  return name == "seed" || name == "step" || name == "offset";
+}
+
 bool is_absent(const Sample& sample, size_t i) {
   return std::find(sample.absent.begin(), sample.absent.end(), i) != sample.absent.end();
 }
@@ -182,6 +188,8 @@ std::optional<Fitting> fit(Rng& rng, const OpDef& def, const Sample& sample, siz
   for (size_t i = 0; i < sample.operands.size(); ++i) {
     if (is_absent(sample, i))
       fitting.operands.emplace_back();
+    else if (is_of_stream(def, i))
+      fitting.operands.push_back(sample.operands[i]);
     else
       fitting.operands.push_back(i == anchor ? type : mapped(sample.operands[i]));
   }
@@ -199,10 +207,13 @@ Fitting fit(Rng& rng, const OpDef& def, const Sample& sample, const List& extent
   auto mapped = [&](const TensorType& t) {
     return keep ? t : TensorType{t.dtype, map.of(t.shape)};
   };
-  for (size_t i = 0; i < sample.operands.size(); ++i)
-    fitting.operands.push_back(is_absent(sample, i)
-                                   ? std::nullopt
-                                   : std::optional<TensorType>(mapped(sample.operands[i])));
+  for (size_t i = 0; i < sample.operands.size(); ++i) {
+    const TensorType& type = sample.operands[i];
+    if (is_absent(sample, i))
+      fitting.operands.emplace_back();
+    else
+      fitting.operands.emplace_back(is_of_stream(def, i) ? type : mapped(type));
+  }
   if (sample.result) set_result(def, fitting, mapped(*sample.result));
   change_attrs(rng, def, fitting, map, !keep && rng.chance(0.3));
   return fitting;

@@ -21,6 +21,23 @@ std::map<std::string, int64_t>& op_counts() {
   return counts;
 }
 
+// The attributes; those that name a graph name one that is made here, of the gradient of `callee`.
+std::shared_ptr<const void> with_gradient_of(const OpDef& def,
+                                             const std::shared_ptr<const void>& attrs,
+                                             const Graph& callee) {
+  if (def.callee_attrs.empty()) return attrs;
+  std::string name = add_gradient_of(callee).name();
+  std::shared_ptr<void> changed = def.schema.make();
+  for (size_t k = 0; k < def.schema.items.size(); ++k) {
+    const std::string_view item = def.schema.items[k].name;
+    bool names =
+        std::find(def.callee_attrs.begin(), def.callee_attrs.end(), item) != def.callee_attrs.end();
+    def.schema.items[k].set(changed.get(), k,
+                            names ? AttrValue(name) : def.schema.get(attrs.get(), k));
+  }
+  return changed;
+}
+
 // A value of the growing graph.
 struct Known {
   Value value;
@@ -237,13 +254,15 @@ class Builder {
       if (def.has_callee) {
         std::vector<TensorType> types;
         for (const auto& t : operands) types.push_back(*t);
-        init.callee = add_moving_callee(module, types, "callee", variant).name();
+        Graph& callee = add_moving_callee(module, types, "callee", variant);
+        init.callee = callee.name();
+        init.attrs = with_gradient_of(def, attrs, callee);
       }
       graph = &module.add_graph("g");
       for (const auto& type : operands)
         init.operands.push_back(
             type ? graph->add_input(fmt::format("x{}", graph->inputs().size()), *type) : Value());
-      init.attrs = attrs;
+      if (!init.attrs) init.attrs = attrs;
       op = &graph->create(def, std::move(init));
       for (size_t i = 0; i < op->num_results(); ++i) graph->add_output("", op->result(i));
     }
@@ -361,11 +380,11 @@ class Builder {
           std::vector<TensorType> types;
           for (const auto& t : fitting.operands) types.push_back(*t);
           Module& module = *specimen_.module;
-          init.callee =
-              add_moving_callee(module, types,
-                                module.unique_graph_name(fmt::format("callee_{}", specimen_.seed)),
-                                scratch.variant)
-                  .name();
+          Graph& callee = add_moving_callee(
+              module, types, module.unique_graph_name(fmt::format("callee_{}", specimen_.seed)),
+              scratch.variant);
+          init.callee = callee.name();
+          init.attrs = with_gradient_of(*entry.def, fitting.attrs, callee);
         }
         static const auto file = std::make_shared<const std::string>("random");
         init.loc = SourceLocation{file, static_cast<int>(graph_->size()) + 1, 0};
