@@ -217,14 +217,15 @@ class Flattener {
     op.literal = canonical(op.type, s.otherwise);
     require(op.type == op.from, "a buffer of {}", to_string(op.from));
   }
-  void vector(FlatOp& op, int b, Array a, const IndexExpr& at, int width) {
+  void vector(FlatOp& op, int b, Array a, const IndexExpr& at, int width, bool rounds = false) {
     op.buffer = buffer(b);
     op.array = array(a);
     op.index = index(at);
     op.width = width;
     op.type = p_.buffers[static_cast<size_t>(b)].type.dtype;
     const FlatProgram::ArrayInfo& info = out_.arrays[static_cast<size_t>(a)];
-    require(info.type == op.type, "an array of {} and a buffer of {}", to_string(info.type),
+    op.from = info.type;
+    require(op.from == op.type || rounds, "an array of {} and a buffer of {}", to_string(op.from),
             to_string(op.type));
     require(width >= 1 && (width & (width - 1)) == 0, "width {} is no power of two", width);
     require(width <= info.size, "width {} and an array of {}", width, info.size);
@@ -249,7 +250,9 @@ class Flattener {
   void fill(FlatOp& op, const StoreVector& s) {
     op.kind = FlatOp::StoreVector;
     store(op, s.buffer);
-    vector(op, s.buffer, s.array, s.at, s.width);
+    const bool narrow = is_float(op.type) && size_of(op.type) == 2;
+    vector(op, s.buffer, s.array, s.at, s.width,
+           narrow && out_.arrays[static_cast<size_t>(array(s.array))].type == DType::F32);
   }
   void fill(FlatOp& op, const Alloc& s) {
     op.kind = FlatOp::Alloc;

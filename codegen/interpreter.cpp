@@ -464,7 +464,8 @@ class Interpreter {
         each([&](int l) {
           const int64_t i = index(op.index, l);
           check_bounds(op, s, i, l);
-          for (int w = 0; w < op.width; ++w) write_global(op, s, i + w, l, read_array(op, w, l));
+          for (int w = 0; w < op.width; ++w)
+            write_global(op, s, i + w, l, convert(read_array(op, w, l), op.from, op.type));
         });
         break;
       }

@@ -81,6 +81,7 @@ struct Store {
   IndexExpr at;
   Var var = -1;
 };
+// An array of f32 is rounded to what a buffer of 16-bit floats holds.
 struct StoreVector {
   int buffer = -1;
   IndexExpr at;
@@ -92,6 +93,8 @@ struct Alloc {
   DType type = DType::F32;
   int64_t size = 0;
   Space space = Space::Registers;
+  // CUDA registers, 16-bit floats: two elements a register. The first of a pair is written first.
+  bool packed = false;
 };
 struct ArrayLoad {
   Var var = -1;

@@ -53,9 +53,9 @@ class Lowering final : public detail::Lowering {
       if (!reads_vectors(n, width) || !is_computed(n.index)) continue;
       Array a = new_array(n.type, width);
       const IndexExpr base = axis_[kAxisQ];
-      Guard whole = element_guard(n);
+      Guard whole = element_guard(static_cast<int>(i));
       axis_[kAxisQ] = base + IndexExpr(width - 1);
-      whole.add(element_guard(n));
+      whole.add(element_guard(static_cast<int>(i)));
       axis_[kAxisQ] = base;
       either(
           whole,
@@ -69,7 +69,7 @@ class Lowering final : public detail::Lowering {
               const Var v = load.var = new_var(n.type);
               load.buffer = n.buffer;
               load.at = translate(n.index);
-              load.guard = element_guard(n);
+              load.guard = element_guard(static_cast<int>(i));
               load.otherwise = n.literal;
               emit(std::move(load));
               emit(ArrayStore{a, j, v});
@@ -80,10 +80,73 @@ class Lowering final : public detail::Lowering {
     }
   }
   // Where the load reads, the end of a row included that is no multiple of a vector.
-  Guard element_guard(const KernelNode& n) {
-    Guard g = translate(n.guard);
+  Guard element_guard(int i) {
+    Guard g = guard_of(i);
     if (s_.cuda && k_.extent[kAxisQ] % s_.vector != 0) g.add(axis_[kAxisQ], 0, k_.extent[kAxisQ]);
     return g;
+  }
+  // `body` for `width` elements of q from `base` on, twice where there are guards along q that most
+  // strips fulfil as a whole: those take the one without them.
+  template <typename F>
+  void in_versions(const std::vector<bool>& needed, const IndexExpr& base, int64_t width,
+                   F&& body) {
+    Guard whole;
+    std::vector<size_t> guards;
+    for (size_t i = 0; i < needed.size(); ++i) {
+      if (!needed[i] || !has_straight_guard(k_.nodes[i])) continue;
+      guards.push_back(i);
+      for (int64_t end : {int64_t{0}, width - 1}) {
+        axis_[kAxisQ] = base + IndexExpr(end);
+        whole.add(translate(k_.nodes[i].guard));
+      }
+    }
+    axis_[kAxisQ] = base;
+    if (guards.empty() || whole.never) return body();
+    const std::vector<Array> vectors = vector_array_;
+    auto set = [&](bool holds) {
+      for (size_t i : guards) holds_[i] = holds;
+    };
+    either(
+        whole,
+        [&] {
+          set(true);
+          body();
+          set(false);
+        },
+        [&] {
+          vector_array_ = vectors;
+          axis_[kAxisQ] = base;
+          body();
+        });
+    vector_array_ = vectors;
+  }
+  // A guard along q, all of which holds if it does at both ends.
+  static bool has_straight_guard(const KernelNode& n) {
+    if ((n.kind != KernelNode::Guard && n.kind != KernelNode::Load) || n.guard.never) return false;
+    bool along = false;
+    for (const GuardTerm& term : n.guard.terms) {
+      std::vector<int> gathered;
+      term.e.collect_gathered(gathered);
+      if (!gathered.empty()) return false;
+      for (const IndexExpr::Term& t : term.e.terms()) {
+        std::vector<int> below;
+        if (t.atom->of) t.atom->of->collect_axes(below);
+        for (int axis : below)
+          if (axis == kAxisQ) return false;
+        along = along || (t.atom->kind == IndexAtom::Axis && t.atom->id == kAxisQ);
+      }
+    }
+    return along;
+  }
+  // What is computed and loaded so far.
+  struct Loaded {
+    std::vector<Var> vars;
+    std::vector<Array> vectors;
+  };
+  Loaded loaded() const { return {vars_, vector_array_}; }
+  void take(const Loaded& l) {
+    vars_ = l.vars;
+    vector_array_ = l.vectors;
   }
   void forget_vectors() { std::fill(vector_array_.begin(), vector_array_.end(), -1); }
   // The loads of `set` that pass `filter` and can be made at the strip's start.
@@ -105,12 +168,13 @@ class Lowering final : public detail::Lowering {
   class StripStores {
    public:
     StripStores(Lowering& l, int width, bool terms = false)
-        : l_(l), arrays_(l.k_.stores.size(), -1), width_(width), terms_(terms) {
+        : l_(l), arrays_(l.k_.stores.size(), -1), from_(arrays_), width_(width), terms_(terms) {
       if (width == 1) return;
       for (size_t i = 0; i < arrays_.size(); ++i) {
         const KernelStore& s = l.k_.stores[i];
-        if (takes(s) && is_vector_access(s.at, width))
-          arrays_[i] = l.new_array(l.node(s.node).type, width);
+        if (!takes(s) || !is_vector_access(s.at, width)) continue;
+        from_[i] = l.unrounded(s.node);
+        arrays_[i] = l.new_array(l.node(from_[i]).type, width);
       }
     }
     void element() {
@@ -118,7 +182,7 @@ class Lowering final : public detail::Lowering {
         const KernelStore& s = l_.k_.stores[i];
         if (!takes(s)) continue;
         if (arrays_[i] >= 0)
-          l_.emit(ArrayStore{arrays_[i], l_.slot_, l_.var(s.node)});
+          l_.emit(ArrayStore{arrays_[i], l_.slot_, l_.var(from_[i])});
         else
           l_.where(l_.row_guard_, [&] {
             l_.emit(Store{s.buffer, l_.translate(s.at), l_.var(s.node)});
@@ -142,15 +206,30 @@ class Lowering final : public detail::Lowering {
     }
     Lowering& l_;
     std::vector<Array> arrays_;
+    std::vector<int> from_;  // the node stored
     int width_;
     bool terms_;
   };
+
+  // What a vector store makes of f32 itself, two elements at once: the operand of a cast to 16
+  // bits. A kept cast is there without its operand.
+  int unrounded(int i) const {
+    i = chosen(i);
+    const KernelNode& n = node(i);
+    const bool rounds = n.kind == KernelNode::Scalar && n.fn == Fn::Cast && is_float(n.type) &&
+                        size_of(n.type) == 2 && node(n.args[0]).type == DType::F32;
+    return rounds && !is_kept(i) ? n.args[0] : i;
+  }
+  bool is_kept(int i) const {
+    return std::find(kept_set_.begin(), kept_set_.end(), i) != kept_set_.end();
+  }
 
   // ---- pointwise and column kernels: strips of q
 
   void cuda_strips(const IndexExpr& b) {
     in_loop(Level::Lane, s_.block, [&](const IndexExpr& t) {
       int64_t strips = k_.extent[kAxisQ] / s_.vector;
+      if (s_.strips > 1) return several_strips(b, t, strips);
       IndexExpr linear = b * s_.block + t;
       Guard inside;
       inside.add(linear, 0, k_.extent[kAxisP] * strips);
@@ -159,6 +238,29 @@ class Lowering final : public detail::Lowering {
         strip(mod(linear, strips) * s_.vector, s_.vector, Level::Vector, {});
       });
     });
+  }
+
+  // The loads of all strips of thread `t` come first; then one strip after the other.
+  void several_strips(const IndexExpr& b, const IndexExpr& t, int64_t strips) {
+    const auto& needed = phases_.needed.back();
+    load_ahead(needed, 1, [&](int i) { return !varies(i, kAxisP) && !varies(i, kAxisQ); });
+    const Loaded before = loaded();
+    std::vector<Loaded> all;
+    auto base_of = [&](int64_t i) {
+      IndexExpr linear = (b * s_.strips + IndexExpr(i)) * s_.block + t;
+      axis_[kAxisP] = floordiv(linear, strips);
+      return axis_[kAxisQ] = mod(linear, strips) * s_.vector;
+    };
+    for (int64_t i = 0; i < s_.strips; ++i) {
+      base_of(i);
+      load_ahead(needed, s_.vector, [&](int n) { return node(n).guard.always(); });
+      all.push_back(loaded());
+      take(before);
+    }
+    for (int64_t i = 0; i < s_.strips; ++i) {
+      take(all[static_cast<size_t>(i)]);
+      strip(base_of(i), s_.vector, Level::Vector, {});
+    }
   }
 
   void host_strips(const IndexExpr& b) {
@@ -191,6 +293,10 @@ class Lowering final : public detail::Lowering {
     };
     auto outside = [&](int i) { return level_zero(i) && !varies(i, kAxisQ) && !varies(i, kAxisR); };
     axis_[kAxisQ] = base;
+    // A division, say, is a branch, past which no load is moved.
+    if (vectors && phases_.last == 0)
+      load_ahead(phases_.needed[0], static_cast<int>(width),
+                 [&](int i) { return node(i).guard.always(); });
     for (const auto& needed : phases_.needed) compute_where(needed, outside);
 
     for (int phase = 0; phase < phases_.last; ++phase) {
@@ -276,14 +382,20 @@ class Lowering final : public detail::Lowering {
 
     const auto& needed = phases_.needed.back();
     axis_[kAxisQ] = base;
-    if (vectors) load_vectors(needed, static_cast<int>(width));
-    StripStores stores(*this, vectors ? static_cast<int>(width) : 1);
-    each([&] {
-      compute_where(needed, [](int) { return true; });
-      stores.element();
-    });
-    axis_[kAxisQ] = base;
-    stores.finish();
+    auto elements = [&] {
+      if (vectors) load_vectors(needed, static_cast<int>(width));
+      StripStores stores(*this, vectors ? static_cast<int>(width) : 1);
+      each([&] {
+        compute_where(needed, [](int) { return true; });
+        stores.element();
+      });
+      axis_[kAxisQ] = base;
+      stores.finish();
+    };
+    if (vectors && width > 1)
+      in_versions(needed, base, width, elements);
+    else
+      elements();
   }
   bool level_zero(int i) const { return level(i) == 0; }
 
@@ -291,26 +403,18 @@ class Lowering final : public detail::Lowering {
   template <typename F>
   void term_batch(const std::vector<bool>& needed, const IndexExpr& base, int width,
                   const IndexExpr& it, F&& term) {
-    struct Loaded {
-      std::vector<Var> vars;
-      std::vector<Array> vectors;
-    };
-    std::vector<Loaded> loaded;
-    const Loaded before{vars_, vector_array_};
-    auto take = [&](const Loaded& l) {
-      vars_ = l.vars;
-      vector_array_ = l.vectors;
-    };
+    std::vector<Loaded> all;
+    const Loaded before = loaded();
     for (int64_t i = 0; i < s_.batch; ++i) {
       axis_[kAxisR] = it * s_.batch + IndexExpr(i);
       axis_[kAxisQ] = base;
       load_ahead(needed, width, [&](int n) { return varies(n, kAxisR); });
-      loaded.push_back({vars_, vector_array_});
+      all.push_back(loaded());
       take(before);
     }
     for (int64_t i = 0; i < s_.batch; ++i) {
       axis_[kAxisR] = it * s_.batch + IndexExpr(i);
-      take(loaded[static_cast<size_t>(i)]);
+      take(all[static_cast<size_t>(i)]);
       term();
     }
   }
@@ -331,7 +435,7 @@ class Lowering final : public detail::Lowering {
     for (size_t i = 0; i < needed.size(); ++i) {
       int n = static_cast<int>(i);
       if (!needed[i] || node(n).kind == KernelNode::Reduce) continue;
-      bool keep = std::find(kept_set_.begin(), kept_set_.end(), n) != kept_set_.end();
+      const bool keep = is_kept(n);
       if (keep && made_[i]) {
         var(n) = array_load(kept_array_[i], node(n).type, kept_at);
         continue;
@@ -350,7 +454,10 @@ class Lowering final : public detail::Lowering {
 
   void alloc_kept(int64_t size) {
     made_.assign(k_.nodes.size(), false);
-    for (int n : s_.kept) kept_array_[static_cast<size_t>(n)] = new_array(node(n).type, size);
+    for (int n : s_.kept)
+      kept_array_[static_cast<size_t>(n)] =
+          new_array(node(n).type, size, Space::Registers,
+                    s_.cuda && s_.unrolled && s_.vector % 2 == 0 && is_packed(node(n).type));
   }
 
   void cuda_rows(const IndexExpr& b) {
@@ -452,14 +559,16 @@ class Lowering final : public detail::Lowering {
         if (last) stores.finish();
       });
     };
-    // Always a scope of its own: what a strip computes must not leak into the next phase.
-    if (s_.iterations == 1) {
-      Block inner;
-      in_block(inner, [&] { one_strip(IndexExpr(0)); });
-      for (Stmt& st : inner) block_->push_back(std::move(st));
-    } else {
-      in_loop(s_.unrolled ? Level::Vector : Level::Serial, s_.iterations, one_strip);
-    }
+    in_versions(needed, IndexExpr(0), q, [&] {
+      // Always a scope of its own: what a strip computes must not leak into the next phase.
+      if (s_.iterations == 1) {
+        Block inner;
+        in_block(inner, [&] { one_strip(IndexExpr(0)); });
+        for (Stmt& st : inner) block_->push_back(std::move(st));
+      } else {
+        in_loop(s_.unrolled ? Level::Vector : Level::Serial, s_.iterations, one_strip);
+      }
+    });
   }
 
   Var across_lanes(const KernelNode& r, Var sum, const IndexExpr& t, Array shared) {

@@ -132,6 +132,7 @@ DType CPrinter::dtype(Var v) const {
 }
 
 std::string CPrinter::array_text(const Alloc& s) const {
+  if (s.packed) return fmt::format("uint32_t a{}[{}]", s.array, (s.size + 1) / 2);
   const std::string_view type =
       s.space == Space::Shared ? storage_type(s.type) : value_type(s.type);
   return fmt::format("{} a{}[{}]", type, s.array, s.size);
@@ -290,6 +291,7 @@ struct CPrinter::Writer {
 
   const std::string& buffer(int b) const { return c.p_.buffers.at(static_cast<size_t>(b)).name; }
   DType element(int b) const { return c.p_.buffers.at(static_cast<size_t>(b)).type.dtype; }
+  bool packed(Array a) const { return c.array_packed_.at(static_cast<size_t>(a)); }
   bool shared(Array a) const { return c.array_space_.at(static_cast<size_t>(a)) == Space::Shared; }
 
   void operator()(const For& s) const { c.loop(s); }
@@ -347,25 +349,39 @@ struct CPrinter::Writer {
   }
   void operator()(const StoreVector& s) const {
     SINTER_CHECK(!shared(s.array), "{}: vector stores come from registers", c.p_.symbol);
-    c.line(fmt::format("sn_store_vector<{}>({} + ({}), a{});", s.width, buffer(s.buffer),
-                       c.index(s.at), s.array));
+    const DType type = c.array_type_.at(static_cast<size_t>(s.array));
+    c.line(fmt::format("sn_store_vector<{}{}>({} + ({}), a{});", s.width,
+                       type == element(s.buffer) ? "" : ", true", buffer(s.buffer), c.index(s.at),
+                       s.array));
   }
   void operator()(const Alloc& s) const {
     const auto at = static_cast<size_t>(s.array);
     if (at >= c.array_space_.size()) {
       c.array_space_.resize(at + 1);
       c.array_type_.resize(at + 1);
+      c.array_packed_.resize(at + 1);
     }
+    c.array_packed_[at] = s.packed;
     c.array_space_[at] = s.space;
     c.array_type_[at] = s.type;
     c.alloc(s);
   }
   void operator()(const ArrayLoad& s) const {
+    if (packed(s.array)) {
+      c.define(s.var, fmt::format("sn_packed<{}>::get(a{}, {})", c.storage_type(c.dtype(s.var)),
+                                  s.array, c.index(s.at)));
+      return;
+    }
     const std::string text = fmt::format("a{}[{}]", s.array, c.index(s.at));
     c.define(s.var, shared(s.array) ? c.loaded(c.dtype(s.var), text) : text);
   }
   void operator()(const ArrayStore& s) const {
     const std::string value = fmt::format("v{}", s.var);
+    if (packed(s.array)) {
+      c.line(fmt::format("sn_packed<{}>::put(a{}, {}, {});", c.storage_type(c.dtype(s.var)),
+                         s.array, c.index(s.at), value));
+      return;
+    }
     c.line(fmt::format("a{}[{}] = {};", s.array, c.index(s.at),
                        shared(s.array) ? c.stored(c.dtype(s.var), value) : value));
   }

@@ -114,7 +114,10 @@ struct StatementText {
                        s.array);
   }
   std::string operator()(const Alloc& s) const {
-    return fmt::format("alloc {} a{} : {}[{}]", s.space == Space::Shared ? "shared" : "registers",
+    return fmt::format("alloc {} a{} : {}[{}]",
+                       s.space == Space::Shared ? "shared"
+                       : s.packed               ? "pairs"
+                                                : "registers",
                        s.array, to_string(s.type), s.size);
   }
   std::string operator()(const ArrayLoad& s) const {

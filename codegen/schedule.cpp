@@ -45,30 +45,96 @@ int widest_vector(const Kernel& k, const Target& target) {
   return static_cast<int>(std::clamp<int64_t>(target.vector_bytes / bytes, 1, 8));
 }
 
-// Nodes worth keeping, the most valuable first, as far as `capacity` elements of a row reach. On
-// the host a row lies in the cache, so that loading it again costs no more than a kept copy.
+// What it takes to make an element of a node, in scalar operations; worth keeping is what saves at
+// least kWorthKeeping. On the host a row lies in the cache, so that loading it again costs no more
+// than a kept copy.
+constexpr int64_t kCostOfLoad = 8, kCostOfCall = 16, kWorthKeeping = 8;
+int64_t cost_of(const KernelNode& n, bool loads) {
+  if (!(n.domain & axis_bit(kAxisQ))) return 0;
+  if (n.kind == KernelNode::Load) return loads ? kCostOfLoad : 0;
+  if (n.kind == KernelNode::Random) return kCostOfCall;
+  if (n.kind == KernelNode::Scalar) return intrinsic(n.fn).costly ? kCostOfCall : 1;
+  return 0;
+}
+
+// Registers that a kept element takes: on CUDA two of 16-bit floats share one. On the host a place.
+double room_of(const KernelNode& n, bool loads) {
+  if (!loads) return 1;
+  return is_packed(n.type) ? 0.5 : n.type == DType::F64 || n.type == DType::I64 ? 2 : 1;
+}
+
+// Whether a load waits for nothing.
+bool is_loadable(const KernelNode& n) {
+  return n.kind == KernelNode::Load && node_inputs(n).empty();
+}
+
+// Nodes to keep for later phases, as far as `capacity` elements of a row reach: those that save the
+// most work for the room that they take, loads and functions below them included. What is left
+// goes to elements that a later phase alone reads: loaded before the first, they are there when
+// that phase begins.
 std::vector<int> choose_kept(const Kernel& k, int64_t elements, int64_t capacity, bool loads) {
   std::vector<int> kept;
   if (elements == 0) return kept;
-  for (;;) {
-    if (static_cast<int64_t>(kept.size() + 1) * elements > capacity) return kept;
+  auto is_kept = [&](size_t i) {
+    return std::find(kept.begin(), kept.end(), static_cast<int>(i)) != kept.end();
+  };
+  auto work = [&] {
+    int64_t total = 0;
     Phases phases = make_phases(k, kept);
-    int best = -1;
-    // The last node in order that two phases need and that costs something to make again.
-    for (size_t i = k.nodes.size(); i-- > 0 && best < 0;) {
+    std::vector<bool> made(k.nodes.size(), false);
+    for (const auto& needed : phases.needed)
+      for (size_t i = 0; i < needed.size(); ++i) {
+        if (!needed[i] || made[i]) continue;
+        total += cost_of(k.nodes[i], loads);
+        made[i] = is_kept(i);
+      }
+    return total;
+  };
+  double room = static_cast<double>(capacity) / static_cast<double>(elements);
+  auto fits = [&](size_t i) { return room_of(k.nodes[i], loads) <= room; };
+  auto keep = [&](size_t i) {
+    kept.push_back(static_cast<int>(i));
+    room -= room_of(k.nodes[i], loads);
+  };
+  for (int64_t now = work();;) {
+    Phases phases = make_phases(k, kept);
+    size_t best = k.nodes.size();
+    double most = 0;
+    int64_t left = 0;
+    // The last node in order of those that save as much.
+    for (size_t i = k.nodes.size(); i-- > 0;) {
       const KernelNode& n = k.nodes[i];
-      if (!(n.domain & axis_bit(kAxisQ)) || n.kind == KernelNode::Reduce) continue;
-      if (std::find(kept.begin(), kept.end(), static_cast<int>(i)) != kept.end()) continue;
-      bool costs = (loads && n.kind == KernelNode::Load) || n.kind == KernelNode::Random ||
-                   (n.kind == KernelNode::Scalar && intrinsic(n.fn).costly);
-      if (!costs) continue;
+      bool element = n.kind == KernelNode::Load || n.kind == KernelNode::Random ||
+                     n.kind == KernelNode::Scalar;
+      if (!element || !(n.domain & axis_bit(kAxisQ)) || is_kept(i) || !fits(i)) continue;
       int uses = 0;
       for (const auto& needed : phases.needed) uses += needed[i];
-      if (uses > 1) best = static_cast<int>(i);
+      if (uses < 2) continue;
+      kept.push_back(static_cast<int>(i));
+      int64_t then = work();
+      kept.pop_back();
+      double saved = static_cast<double>(now - then) / room_of(n, loads);
+      if (now - then < kWorthKeeping || saved <= most) continue;
+      best = i;
+      most = saved;
+      left = then;
     }
-    if (best < 0) return kept;
-    kept.push_back(best);
+    if (best == k.nodes.size()) break;
+    keep(best);
+    now = left;
   }
+  if (!loads) return kept;
+  Phases phases = make_phases(k, kept);
+  constexpr AxisSet kElement = axis_bit(kAxisP) | axis_bit(kAxisQ);
+  for (size_t i = 0; i < k.nodes.size(); ++i) {
+    const KernelNode& n = k.nodes[i];
+    bool later = false;
+    for (const auto& needed : phases.needed) later = later || needed[i];
+    if (n.kind == KernelNode::Load && (n.domain & kElement) == kElement && later &&
+        !phases.needed[0][i] && !is_kept(i) && is_loadable(n) && fits(i))
+      keep(i);
+  }
+  return kept;
 }
 
 // Column kernels: how many terms' loads may be on their way at once. Threads are few and memory is
@@ -92,7 +158,31 @@ int64_t terms_at_once(const Kernel& k, int vector) {
   return batch;
 }
 
+// Pointwise kernels on CUDA: how many strips a thread should have. One that computes for long after
+// its loads leaves memory idle meanwhile; with the loads of two strips it has as much on its way
+// again. Many waves of blocks are left, and every thread has as many strips.
+int strips_at_once(const Kernel& k, const Target& target, int vector, int64_t blocks, int block) {
+  constexpr int kAtOnce = 2, kWaves = 16, kBytes = 32;
+  bool computes = false;
+  int64_t bytes = 0;
+  for (const KernelNode& n : k.nodes) {
+    const bool element = (n.domain & axis_bit(kAxisQ)) != 0;
+    computes = computes || (n.kind == KernelNode::Scalar && element && intrinsic(n.fn).costly);
+    if (n.kind == KernelNode::Random || n.kind == KernelNode::Check) return 1;
+    if (n.kind != KernelNode::Load || !element) continue;
+    if (!reads_vectors(n, vector)) return 1;
+    if (k.extent[kAxisP] == 1 || (n.domain & axis_bit(kAxisP))) bytes += size_of(n.type) * vector;
+  }
+  const int64_t wave = target.multiprocessors * target.threads_per_multiprocessor / block;
+  const bool whole = k.extent[kAxisP] * (k.extent[kAxisQ] / vector) % (kAtOnce * block) == 0;
+  return computes && whole && bytes <= kBytes && blocks >= kWaves * wave ? kAtOnce : 1;
+}
+
 }  // namespace
+
+bool is_packed(DType type) {
+  return is_float(type) && size_of(type) == 2;
+}
 
 std::vector<int> node_inputs(const KernelNode& n) {
   std::vector<int> in = n.args;
@@ -166,6 +256,9 @@ Phases make_phases(const Kernel& k, const std::vector<int>& kept) {
         need(k.nodes[static_cast<size_t>(r)].args[0]);
     for (const KernelStore& s : k.stores)
       if (phase == (s.axes & axis_bit(kAxisR) ? 0 : out.last)) need(s.node);
+    if (phase == 0)
+      for (int i : kept)
+        if (is_loadable(k.nodes[static_cast<size_t>(i)])) need(i);
     for (size_t i = k.nodes.size(); i-- > 0;) {
       if (!needed[i] || k.nodes[i].kind == KernelNode::Reduce || made[i]) continue;
       for (int a : node_inputs(k.nodes[i])) need(a);
@@ -299,6 +392,10 @@ Schedule make_schedule(const Kernel& k, const Target& target, bool in_place) {
         s.block /= 2;
     }
     s.grid = divide_up(p * (q / v), s.block);
+    if (k.kind == Kernel::Pointwise && v > 1) {
+      s.strips = strips_at_once(k, target, v, s.grid, s.block);
+      s.grid /= s.strips;
+    }
     if (s.batch > 1)
       s.blocks = static_cast<int>(
           std::max<int64_t>(std::min(divide_up(s.grid, target.multiprocessors),
@@ -337,6 +434,7 @@ std::string print(const Schedule& s, const Kernel& k) {
   } else {
     std::string r = k.kind == Kernel::Column ? "; r: serial" : "";
     if (s.batch > 1) r += fmt::format(", {} at once", s.batch);
+    if (s.strips > 1) r += fmt::format("; {} strips", s.strips);
     if (s.cuda)
       out += fmt::format("p, q: grid {}, lane {}; q: vector {}{}", s.grid, s.block, s.vector, r);
     else

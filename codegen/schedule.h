@@ -16,6 +16,7 @@ struct Schedule {
   int64_t grid = 1;       // blocks, or host iterations
   int vector = 1;         // CUDA: elements along q per strip or vector access
   int64_t chunk = 1;      // host: elements along q per strip
+  int strips = 1;         // CUDA, pointwise kernels: strips of a thread, a block of threads apart
   bool by_place = false;  // host: each term goes to its place; see PlacedTerms
   // CUDA, column kernels: terms that a thread loads before it adds them up, and, where there are
   // several, the blocks of a multiprocessor that share the registers for them.
@@ -28,6 +29,9 @@ struct Schedule {
   bool unrolled = false;   // the strips of a lane are unrolled, so that kept nodes sit in registers
   std::vector<int> kept;   // nodes computed in one phase and kept for the later ones
 };
+
+// Whether kept elements of a type share a register by twos on CUDA.
+bool is_packed(DType type);
 
 // `in_place`: its results may lie on its operands.
 Schedule make_schedule(const Kernel& kernel, const Target& target, bool in_place = false);
@@ -60,7 +64,7 @@ bool is_vector_access(const IndexExpr& e, int width);
 bool reads_vectors(const KernelNode& load, int width);
 
 // The nodes of each phase: which ones phase k computes inside its loop over q (or r), given `kept`.
-// Phase K, the last one, serves the stores; those over r are phase 0's.
+// Phase K, the last one, serves the stores; those over r are phase 0's. Kept loads are phase 0's.
 struct Phases {
   int last = 0;  // K: the number of reduction levels; at least 1 where terms are stored
   std::vector<std::vector<int>> reductions;  // by phase: the Reduce nodes it finishes

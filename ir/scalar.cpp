@@ -267,6 +267,9 @@ Expr sqrt(Expr a) {
 Expr rsqrt(Expr a) {
   return unary(Fn::Rsqrt, a);
 }
+Expr inv1p(Expr a) {
+  return unary(Fn::Inv1p, a);
+}
 Expr cbrt(Expr a) {
   return unary(Fn::Cbrt, a);
 }

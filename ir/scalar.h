@@ -44,6 +44,7 @@ enum class Fn : uint8_t {
   Log1p,
   Sqrt,
   Rsqrt,
+  Inv1p,  // 1 / (1 + a) for a from 0 to 1
   Cbrt,
   Hypot,
   Sin,
@@ -178,6 +179,7 @@ Expr log2(Expr a);
 Expr log1p(Expr a);
 Expr sqrt(Expr a);
 Expr rsqrt(Expr a);
+Expr inv1p(Expr a);
 Expr cbrt(Expr a);
 Expr sin(Expr a);
 Expr cos(Expr a);

@@ -195,6 +195,8 @@ const Intrinsic kTable[] = {
      SINTER_PARTIAL(0.5 / y), kCostly},
     {Fn::Rsqrt, "rsqrt", 1, false, "sn_rsqrt({0})", SINTER_FLOAT(T(1) / std::sqrt(a)), nullptr,
      SINTER_PARTIAL(-0.5 * y / x[0]), kCostly},
+    {Fn::Inv1p, "inv1p", 1, false, "sn_inv1p({0})", SINTER_FLOAT(T(1) / (T(1) + a)), nullptr,
+     SINTER_PARTIAL(-(y* y)), kCostly},
     // By the double: one rounding.
     {Fn::Cbrt, "cbrt", 1, false, "sn_cbrt({0})", SINTER_FLOAT(std::cbrt(static_cast<double>(a))),
      nullptr, SINTER_PARTIAL(1.0 / (3.0 * (y * y))), kCostly},

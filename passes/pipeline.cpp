@@ -107,6 +107,8 @@ std::vector<PipelineStep> default_pipeline() {
            // Before fuse, which leaves the views that kernel templates read or write alone.
            "layout",
            "fuse",
+           // Behind fuse, whose equal bodies are one graph.
+           "bundle",
            "order",
            "plan-memory",
        })

@@ -67,6 +67,7 @@ const std::vector<PassInfo>& pass_registry() {
       SINTER_PASS(run_layout, "layout", "says which ops are free views", "", PassInfo::RunsOff),
       SINTER_PASS(run_fuse, "fuse", "makes kernels of ops that can share one", "",
                   PassInfo::RunsOff),
+      SINTER_PASS(run_bundle, "bundle", "makes one launch of small kernels that are alike"),
       SINTER_PASS(run_order, "order", "moves ops earlier where that frees memory", "",
                   PassInfo::Refused),
       SINTER_PASS(run_plan_memory, "plan-memory", "gives every value its place in one arena", "",

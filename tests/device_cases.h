@@ -519,7 +519,7 @@ inline void keeps_bits_without(DeviceKind device) {
   Bindings want = run_block(options_for(device));
   REQUIRE(want.size() == 6);
   CHECK(std::isfinite(want.at("l").at(0)));
-  for (std::string pass : {"fuse", "cse", "recompute", "layout", "plan-memory"}) {
+  for (std::string pass : {"fuse", "cse", "recompute", "layout", "bundle", "plan-memory"}) {
     CAPTURE(pass);
     Bindings got = run_block(options_for(device, {pass}));
     for (const auto& entry : want) {

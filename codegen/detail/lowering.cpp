@@ -18,6 +18,7 @@ Lowering::Lowering(const Kernel& kernel, const Target& target, bool gated)
   vars_.assign(k_.nodes.size(), -1);
   vector_array_.assign(k_.nodes.size(), -1);
   reduced_array_.assign(k_.nodes.size(), -1);
+  holds_.assign(k_.nodes.size(), false);
 }
 
 LoopProgram Lowering::run() {
@@ -51,7 +52,7 @@ void Lowering::compute(int i) {
       break;
     case KernelNode::Guard:
       v = new_var(n.type);
-      emit(LetGuard{v, translate(n.guard)});
+      emit(LetGuard{v, guard_of(i)});
       break;
     case KernelNode::Load: {
       if (Array a = vector_array_[static_cast<size_t>(i)]; a >= 0) {
@@ -63,7 +64,7 @@ void Lowering::compute(int i) {
       load.var = v;
       load.buffer = n.buffer;
       load.at = translate(n.index);
-      load.guard = translate(n.guard);
+      load.guard = guard_of(i);
       // Past the last row nothing is read that another lane may be writing in place. Where a value
       // is checked it has to be one of the last row.
       if (!checks_) load.guard.add(row_guard_);
@@ -72,6 +73,11 @@ void Lowering::compute(int i) {
       break;
     }
     case KernelNode::Scalar: {
+      if (int other = chosen(i); other != i) {
+        v = var(other);
+        SINTER_CHECK(v >= 0, "node %{} reads %{}, which is not computed yet", i, other);
+        break;
+      }
       Let let;
       let.fn = n.fn;
       for (size_t a = 0; a < n.args.size(); ++a) let.args.push_back(arg(a));

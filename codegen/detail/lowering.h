@@ -34,9 +34,9 @@ class Lowering {
     out_.var_types.push_back(type);
     return static_cast<Var>(out_.var_types.size()) - 1;
   }
-  Array new_array(DType type, int64_t size, Space space = Space::Registers) {
+  Array new_array(DType type, int64_t size, Space space = Space::Registers, bool packed = false) {
     Array a = out_.num_arrays++;
-    emit(Alloc{a, type, size, space});
+    emit(Alloc{a, type, size, space, packed});
     if (space == Space::Shared) out_.shared_bytes += size * size_of(type);
     return a;
   }
@@ -148,6 +148,18 @@ class Lowering {
 
   // Computes one node; its inputs have been.
   void compute(int i);
+  // Where a Guard is true, or a Load reads.
+  Guard guard_of(int i) {
+    return holds_[static_cast<size_t>(i)] ? Guard{} : translate(node(i).guard);
+  }
+  // The node that a Select between its second and third by a guard that holds stands for.
+  int chosen(int i) const {
+    const KernelNode& n = node(i);
+    const bool known = n.kind == KernelNode::Scalar && n.fn == Fn::Select &&
+                       node(n.args[0]).kind == KernelNode::Guard &&
+                       holds_[static_cast<size_t>(n.args[0])];
+    return known ? n.args[1] : i;
+  }
 
   // The nodes below `target`, itself included; none below `stop`.
   std::vector<bool> cone(int target, int stop) const {
@@ -192,6 +204,7 @@ class Lowering {
   int loops_ = 0;
   std::vector<Var> vars_;             // by node, in the current scope
   std::vector<Array> vector_array_;   // by Load node: the vector loaded for the current strip
+  std::vector<bool> holds_;           // by node: whether its guard holds wherever it is computed
   std::vector<Array> reduced_array_;  // by Reduce node: where its result is, if not in a variable
   IndexExpr axis_[3];
   Guard row_guard_;      // CUDA rows: whether this lane's row exists; nothing where that is known

@@ -73,6 +73,7 @@ class CPrinter {
   int depth_ = 0;
   std::vector<Space> array_space_;
   std::vector<DType> array_type_;
+  std::vector<bool> array_packed_;
 };
 
 // "0x1.8p+1f": the text of a float or double, exact, whatever the locale and the compiler's

@@ -136,9 +136,6 @@ SN_FN double sn_odd_double(int64_t x) {
   const int64_t odd = (x & ~0x7ffll) | ((x & 0x7ffll) != 0 ? 0x800ll : 0ll);
   return (double)(large ? odd : x);
 }
-SN_FN float sn_round_bf16(float x) {
-  return bf16_to_f32(f32_to_bf16(x));
-}
 SN_FN float sn_round_bf16(double x) {
   return bf16_to_f32(f64_to_bf16(x));
 }

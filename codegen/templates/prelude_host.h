@@ -81,6 +81,9 @@ SN_FN float sn_round_to_odd(double x) {
   const bool away = __builtin_fabs(back) > __builtin_fabs(x);
   return f32_from_bits(inexact ? (bits - (away ? 1u : 0u)) | 1u : bits);
 }
+SN_FN float sn_round_bf16(float x) {
+  return bf16_to_f32(f32_to_bf16(x));
+}
 SN_FN bf16 f64_to_bf16(double x) {
   return f32_to_bf16(sn_round_to_odd(x));
 }
@@ -205,6 +208,10 @@ SN_FN double sn_atan(double x) {
 }
 SN_FN double sn_erfc(double x) {
   return __builtin_erfc(x);
+}
+template <typename T>
+SN_FN T sn_inv1p(T x) {
+  return (T)1 / ((T)1 + x);
 }
 SN_FN double sn_norm_cdf(double x) {
   return 0.5 * __builtin_erfc(-0x1.6a09e667f3bcdp-1 * x);

@@ -18,17 +18,17 @@ Expr one(Expr like) {
 
 // 1 / (1 + exp(-x)) with all its digits on both sides.
 Expr sigmoid_of(Expr x) {
-  Expr e = decay(x);
-  return select(x >= 0.0, one(x), e) / (1.0 + e);
+  Expr e = decay(x), r = inv1p(e);
+  return select(x >= 0.0, r, e * r);
 }
 // 1 - sigmoid(x), likewise.
 Expr sigmoid_rest(Expr x) {
-  Expr e = decay(x);
-  return select(x >= 0.0, e, one(x)) / (1.0 + e);
+  Expr e = decay(x), r = inv1p(e);
+  return select(x >= 0.0, e * r, r);
 }
 Expr sigmoid_slope(Expr x) {
-  Expr e = decay(x), d = 1.0 + e;
-  return e / (d * d);
+  Expr e = decay(x), r = inv1p(e);
+  return e * r * r;
 }
 
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
@@ -36,7 +36,7 @@ constexpr double kCubic = 0.044715;
 
 // The argument of the sigmoid in the tanh form: 0.5 * (1 + tanh(u)) = sigmoid(2u).
 Expr gelu_inner(Expr x) {
-  return 2.0 * kSqrtTwoOverPi * (x + kCubic * (x * x * x));
+  return x * (2.0 * kSqrtTwoOverPi + 2.0 * kSqrtTwoOverPi * kCubic * (x * x));
 }
 
 Expr gelu_of(Expr x, const GeluAttrs& a) {
@@ -47,10 +47,11 @@ Expr gelu_of(Expr x, const GeluAttrs& a) {
 Expr gelu_slope(Expr x, const GeluAttrs& a) {
   if (a.approximate == "tanh") {
     // Beyond 12 the sigmoid is 0 or 1 and its slope 0 in every type; unclamped that would be 0
-    // times infinity. Both come from one exponential and one division, which are most of the work.
+    // times infinity. Both come from one exponential and one reciprocal, which are most of the
+    // work.
     Expr c = min(max(x, -12.0), 12.0);
-    Expr inner = 2.0 * kSqrtTwoOverPi * (1.0 + 3.0 * kCubic * (c * c));
-    Expr u = gelu_inner(c), e = decay(u), r = 1.0 / (1.0 + e), er = e * r;
+    Expr inner = 2.0 * kSqrtTwoOverPi + 6.0 * kSqrtTwoOverPi * kCubic * (c * c);
+    Expr u = gelu_inner(c), e = decay(u), r = inv1p(e), er = e * r;
     return select(u >= 0.0, r, er) + c * (er * r) * inner;
   }
   Expr density = 0.5 * kSqrtTwoOverPi * exp(-0.5 * (x * x));

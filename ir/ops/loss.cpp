@@ -3,6 +3,7 @@
 #include <sinter/ir/ops/detail/build.h>
 #include <sinter/ir/ops/detail/composite.h>
 #include <sinter/ir/ops/embedding.h>
+#include <sinter/ir/ops/index.h>
 #include <sinter/ir/ops/loss.h>
 #include <sinter/ir/ops/reduce.h>
 #include <sinter/ir/ops/registry.h>
@@ -74,7 +75,7 @@ TensorType loss_type(const InferContext& c, const std::string& reduction) {
 }
 
 // Logits as [N, V] rows with the statistics that loss and gradient share. Everything about a row
-// is a reduction along it: no one-hot matrix, and nothing is gathered.
+// is a reduction along it, or read at one place: no one-hot matrix.
 struct Rows {
   Value z;            // [N, V], wide
   Value t;            // [N, 1]
@@ -83,20 +84,16 @@ struct Rows {
   Value shift;        // [N, 1]: the row's maximum; 0 where that is -inf
   Value exponential;  // [N, V]
   Value total;        // [N, 1]; 1 for a row of -inf alone
-  Value logit;        // [N, 1]: the target's; 0 where there is none
 };
 
 // Rows longer than this are folded in parts of kPart: a part fits the registers of a warp, so that
 // its maximum and then its exponentials take one pass over memory, not two.
 constexpr int64_t kLongRow = 8192, kPart = 1024;
 
-// Sets shift, logit and the sum of exponentials, which it returns.
+// Sets shift and the sum of exponentials, which it returns.
 Value fold_parts(Rows& r) {
   int64_t n = r.z.dim(0), classes = r.z.dim(1), parts = (classes + kPart - 1) / kPart;
   Value x = reshape(pad(r.z, {0, 0}, {0, parts * kPart - classes}, -kInf), {n, parts, kPart});
-  Value place = reshape(iota(r.t.graph(), {r.t.dtype(), {parts * kPart}}, 0), {1, parts, kPart});
-  Value here = eq(place, reshape(r.t, {n, 1, 1}));
-  r.logit = sum(reshape(sum(where(here, x, 0.0), {2}), {n, parts}), {1}, true);
   Value largest = max(x, {2}, true);
   Value base = where(eq(largest, -kInf), 0.0, largest);
   Value totals = reshape(sum(exp(x - base), {2}, true), {n, parts});
@@ -122,10 +119,18 @@ Rows make_rows(Value z, Value t, int64_t ignore) {
     r.shift = where(eq(largest, -kInf), 0.0, largest);
     r.exponential = exp(r.z - r.shift);
     total = sum(r.exponential, {1}, true);
-    r.logit = sum(where(r.is_target, r.z, 0.0), {1}, true);
   }
   r.total = where(eq(total, 0.0), 1.0, total);
   return r;
+}
+
+// The target's logit [N, 1], 0 where there is none. A long row is read at that place alone: to
+// compare every place with the target takes as long as its exponential.
+Value target_logit(const Rows& r, Value z) {
+  if (r.z.dim(1) <= kLongRow) return sum(where(r.is_target, r.z, 0.0), {1}, true);
+  Value place = where(r.valid, r.t, 0.0);
+  Value logit = widen(take_along_axis(reshape(z, r.z.shape()), place, 1));
+  return where(r.valid, logit, 0.0);
 }
 Value count_valid(Value valid) {
   return sum(cast(valid, DType::I32), {0, 1});
@@ -221,7 +226,7 @@ struct CrossEntropyOp {
     Weights w = make_weights(op, 2, r.is_target);
     Value log_total = log(r.total);
     // (logit - shift) first: log(total) may be far below the shift's last place.
-    Value loss = log_total - (r.logit - r.shift);
+    Value loss = log_total - (target_logit(r, z) - r.shift);
     if (w.classes) loss = grad_mul(w.target, loss);
     if (a.label_smoothing != 0) {
       double each = a.label_smoothing / static_cast<double>(z.dim(-1));

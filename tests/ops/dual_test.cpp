@@ -68,6 +68,8 @@ Hyper apply(Fn fn, const Hyper& a, const Hyper& b, const Hyper& c) {
       return sqrt(a);
     case Fn::Rsqrt:
       return 1.0 / sqrt(a);
+    case Fn::Inv1p:
+      return 1.0 / (1.0 + a);
     case Fn::Cbrt:
       return cbrt(a);
     case Fn::Hypot:

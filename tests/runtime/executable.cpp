@@ -101,7 +101,7 @@ TEST_CASE("tensors without elements") {
   }
 }
 
-TEST_CASE("fuse, cse, recompute, layout and plan-memory change no bit") {
+TEST_CASE("fuse, cse, recompute, layout, bundle and plan-memory change no bit") {
   for (DeviceKind device : host_devices(false)) {
     CAPTURE(to_string(device));
     keeps_bits_without(device);
