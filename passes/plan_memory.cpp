@@ -1,16 +1,19 @@
 // plan-memory: gives every value of the entry graphs its place.
 //
 // Values live from the op that makes them to their last use, both inclusive, so that an op's result
-// never shares bytes with its operands. A view (layout.h) is a part of another value's storage,
-// which lives as long as any of its names. A value that is an output is written to that output's
-// storage; inputs stay where the caller put them; the next value of a state is written where the
-// state lies, if nothing can go wrong by it, and else copied there. All else lies in one arena: the
-// largest values are placed first, each into the smallest gap that holds it.
+// never shares bytes with its operands, but for this: a large result of a pointwise kernel may take
+// over, as an alias of it, an operand that the kernel is the last to read, each element where it
+// writes. The gradient of the logits lies on the logits. A view (layout.h) is a part of another
+// value's storage, which lives as long as any of its names. A value that is an output is written to
+// that output's storage; inputs stay where the caller put them; the next value of a state is
+// written where the state lies, if nothing can go wrong by it, and else copied there. All else lies
+// in one arena: the largest values are placed first, each into the smallest gap that holds it.
 //
 // With `off`, every value has bytes of its own, and states are copied at the end.
 
 #include <fmt/format.h>
 #include <sinter/ir/op_def.h>
+#include <sinter/passes/detail/same_place.h>
 #include <sinter/passes/detail/state_update.h>
 #include <sinter/passes/detail/util.h>
 #include <sinter/passes/layout.h>
@@ -26,6 +29,8 @@ namespace sinter {
 namespace {
 
 constexpr int64_t kAlignment = 256;
+// A value is large that takes this part of the arena.
+constexpr int64_t kLarge = 64;
 
 int64_t aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -44,7 +49,7 @@ class Planner {
     place_outputs();
     place_states(share);
     if (share)
-      pack();
+      share_arena();
     else
       stack();
     stage();
@@ -207,6 +212,65 @@ class Planner {
         out.push_back({p.bytes, p.first, p.last, &p.offset});
     for (PlannedScratch& s : plan_.scratch) out.push_back({s.bytes, s.at, s.at, &s.offset});
     return out;
+  }
+
+  // Large results take over the storage of an operand, if the arena shrinks by it.
+  void share_arena() {
+    const MemoryPlan before = plan_;
+    pack();
+    MemoryPlan apart = std::move(plan_);
+    plan_ = before;
+    if (take_over(apart.arena_bytes / kLarge) > 0) pack();
+    if (plan_.arena_bytes == 0 || plan_.arena_bytes >= apart.arena_bytes) plan_ = std::move(apart);
+  }
+
+  // Where a kernel is the last to read an operand, element by element where it writes a result of
+  // the same size. How many results of `least` bytes or more.
+  size_t take_over(int64_t least) {
+    size_t count = 0;
+    int64_t at = -1;
+    for (Op& op : graph_) {
+      ++at;
+      if (!op.is("fusion")) continue;
+      std::vector<size_t> taken;
+      for (size_t r = 0; r < op.num_results(); ++r) {
+        const size_t result = index_.at(op.result(r));
+        PlannedValue& p = plan_.values[result];
+        if (p.where != PlannedValue::Arena || p.bytes < least || p.first != at) continue;
+        for (size_t i = 0; i < op.operands().size(); ++i) {
+          const size_t root = root_of(op.operand(i));
+          if (!dies_whole(op, i, at) || plan_.values[root].bytes != p.bytes ||
+              size_of(op.operand(i).dtype()) != size_of(p.value.dtype()) ||
+              std::find(taken.begin(), taken.end(), root) != taken.end() ||
+              !detail::reads_where_it_writes(op, i))
+            continue;
+          taken.push_back(root);
+          move_onto(result, root);
+          ++count;
+          break;
+        }
+      }
+    }
+    return count;
+  }
+  // Whether an operand's storage is the arena's, is read whole, by it alone, and never again.
+  bool dies_whole(const Op& op, size_t operand, int64_t at) const {
+    const Value v = op.operand(operand);
+    const PlannedValue& root = plan_.values[root_of(v)];
+    if (root.where != PlannedValue::Arena || root.last != at || is_part(v)) return false;
+    size_t names = 0;
+    for (Value other : op.operands()) names += root_of(other) == root_of(v);
+    return names == 1;
+  }
+  // With all that is in the storage of the value already.
+  void move_onto(size_t value, size_t root) {
+    plan_.values[root].last = std::max(plan_.values[root].last, plan_.values[value].last);
+    for (size_t i = 0; i < plan_.values.size(); ++i) {
+      if (root_[i] != value) continue;
+      root_[i] = root;
+      plan_.values[i].where = PlannedValue::Alias;
+      plan_.values[i].index = static_cast<int>(root);
+    }
   }
 
   void pack() {
