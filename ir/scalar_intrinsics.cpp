@@ -41,12 +41,15 @@ constexpr uint64_t u(int64_t v) {
   return static_cast<uint64_t>(v);
 }
 
+// Of zeros of both signs max takes 0 and min -0, as the instructions of a GPU do.
 template <typename T>
 T keep_nan_max(T a, T b) {
+  if (a == b) return std::signbit(a) ? b : a;
   return a != a || b != b ? a + b : (a > b ? a : b);
 }
 template <typename T>
 T keep_nan_min(T a, T b) {
+  if (a == b) return std::signbit(a) ? a : b;
   return a != a || b != b ? a + b : (a < b ? a : b);
 }
 

@@ -287,6 +287,15 @@ SN_FN float sn_min(float a, float b) {
   return result;
 }
 
+SN_FN double sn_max(double a, double b) {
+  const int64_t equal = __double_as_longlong(a) & __double_as_longlong(b);
+  return ((a != a) | (b != b)) ? a + b : a == b ? __longlong_as_double(equal) : a > b ? a : b;
+}
+SN_FN double sn_min(double a, double b) {
+  const int64_t equal = __double_as_longlong(a) | __double_as_longlong(b);
+  return ((a != a) | (b != b)) ? a + b : a == b ? __longlong_as_double(equal) : a < b ? a : b;
+}
+
 SN_FN float sn_abs(float x) {
   return fabsf(x);
 }

@@ -119,14 +119,14 @@ SN_FN uint32_t sn_rem(uint32_t a, uint32_t b) {
   return b == 0u ? 0u : a % b;
 }
 
-// NaN on either side survives.
+// Of integers.
 template <typename T>
 SN_FN T sn_max(T a, T b) {
-  return ((a != a) | (b != b)) ? a + b : (a > b ? a : b);
+  return a > b ? a : b;
 }
 template <typename T>
 SN_FN T sn_min(T a, T b) {
-  return ((a != a) | (b != b)) ? a + b : (a < b ? a : b);
+  return a < b ? a : b;
 }
 
 // Rounds to any shorter float as `x` itself does: beyond 2^53 the bits that do not fit are gathered

@@ -38,6 +38,25 @@ SN_FN uint64_t f64_bits(double x) {
   return __builtin_bit_cast(uint64_t, x);
 }
 
+// NaN on either side survives; of zeros of both signs max takes 0, min -0. Equal values have the same
+// bits, but for those.
+SN_FN float sn_max(float a, float b) {
+  const float equal = f32_from_bits(f32_bits(a) & f32_bits(b));
+  return ((a != a) | (b != b)) ? a + b : a == b ? equal : a > b ? a : b;
+}
+SN_FN float sn_min(float a, float b) {
+  const float equal = f32_from_bits(f32_bits(a) | f32_bits(b));
+  return ((a != a) | (b != b)) ? a + b : a == b ? equal : a < b ? a : b;
+}
+SN_FN double sn_max(double a, double b) {
+  const double equal = f64_from_bits(f64_bits(a) & f64_bits(b));
+  return ((a != a) | (b != b)) ? a + b : a == b ? equal : a > b ? a : b;
+}
+SN_FN double sn_min(double a, double b) {
+  const double equal = f64_from_bits(f64_bits(a) | f64_bits(b));
+  return ((a != a) | (b != b)) ? a + b : a == b ? equal : a < b ? a : b;
+}
+
 // 16-bit floats: bits in memory, floats in arithmetic. Rounding to nearest even; NaN stays NaN.
 struct bf16 {
   uint16_t bits;

@@ -111,17 +111,17 @@ inline ExactCase constants(std::string_view arch) {
   return t;
 }
 
-// NaN survives max and min on either side.
+// NaN survives max and min on either side; zeros of both signs are not equal there.
 inline ExactCase keeps_nan(std::string_view arch) {
   ExactCase t;
-  t.program = elementwise("keeps_nan", arch, 5, {DType::F32, DType::F32}, {DType::F32, DType::F32},
+  t.program = elementwise("keeps_nan", arch, 7, {DType::F32, DType::F32}, {DType::F32, DType::F32},
                           [&](LoopBuilder& b, const std::vector<Var>& v, const IndexExpr&) {
                             return std::vector<Var>{b.let(Fn::Max, v), b.let(Fn::Min, v)};
                           });
-  t.inputs = {bytes_of<float>({kFloatNan, 1, kFloatNan, -1, 2}),
-              bytes_of<float>({0, kFloatNan, kFloatInf, 0, 0})};
-  t.outputs = {bytes_of<float>({kFloatNan, kFloatNan, kFloatNan, 0, 2}),
-               bytes_of<float>({kFloatNan, kFloatNan, kFloatNan, -1, 0})};
+  t.inputs = {bytes_of<float>({kFloatNan, 1, kFloatNan, -1, 2, 0.0F, -0.0F}),
+              bytes_of<float>({0, kFloatNan, kFloatInf, 0, 0, -0.0F, 0.0F})};
+  t.outputs = {bytes_of<float>({kFloatNan, kFloatNan, kFloatNan, 0, 2, 0.0F, 0.0F}),
+               bytes_of<float>({kFloatNan, kFloatNan, kFloatNan, -1, 0, -0.0F, -0.0F})};
   return t;
 }
 
