@@ -38,8 +38,8 @@ SN_FN uint64_t f64_bits(double x) {
   return __builtin_bit_cast(uint64_t, x);
 }
 
-// NaN on either side survives; of zeros of both signs max takes 0, min -0. Equal values have the same
-// bits, but for those.
+// NaN on either side survives; of zeros of both signs max takes 0, min -0. Equal values have the
+// same bits, but for those.
 SN_FN float sn_max(float a, float b) {
   const float equal = f32_from_bits(f32_bits(a) & f32_bits(b));
   return ((a != a) | (b != b)) ? a + b : a == b ? equal : a > b ? a : b;
