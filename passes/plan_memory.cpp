@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 namespace sinter {
 
@@ -227,6 +228,9 @@ class Planner {
   // Where a kernel is the last to read an operand, element by element where it writes a result of
   // the same size. How many results of `least` bytes or more.
   size_t take_over(int64_t least) {
+    // Outputs are copied from where they lie, those of states behind the op that ends their life.
+    std::set<size_t> copied;
+    for (const GraphOutput& o : graph_.outputs()) copied.insert(root_of(o.value));
     size_t count = 0;
     int64_t at = -1;
     for (Op& op : graph_) {
@@ -240,7 +244,7 @@ class Planner {
         for (size_t i = 0; i < op.operands().size(); ++i) {
           const size_t root = root_of(op.operand(i));
           if (!dies_whole(op, i, at) || plan_.values[root].bytes != p.bytes ||
-              size_of(op.operand(i).dtype()) != size_of(p.value.dtype()) ||
+              size_of(op.operand(i).dtype()) != size_of(p.value.dtype()) || copied.contains(root) ||
               std::find(taken.begin(), taken.end(), root) != taken.end() ||
               !detail::reads_where_it_writes(op, i))
             continue;
