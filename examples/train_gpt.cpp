@@ -46,7 +46,11 @@ void print_plans(const train::TrainConfig& config) {
     // The driver and its context take a part of each card.
     int64_t limit = (card.gib << 30) - (int64_t{1} << 29);
     int64_t asked = train::planned_bytes(config, card.target);
-    auto fit = train::find_fit(config, card.target, limit);
+    std::optional<train::Fit> fit;
+    if (asked <= limit)
+      fit = train::Fit{config, asked};
+    else
+      fit = train::find_fit(config, card.target, limit);
     fmt::print("{} GiB ({}): {} as asked for; {}\n", card.gib, card.target, byte_text(asked),
                fit ? fmt::format("{} with {}", byte_text(fit->bytes), train::flags_of(fit->config))
                    : "nothing fits");
