@@ -213,8 +213,8 @@ SN_KERNEL void __launch_bounds__(256)
   if (index >= vocab * each) return;
   // A division of 32 bits is a third of one of 64, which takes longer than the stores.
   const bool narrow = vocab * each <= 0xffffffffll;
-  const long long id = narrow ? static_cast<uint32_t>(index) / static_cast<uint32_t>(each)
-                              : index / each;
+  const long long id =
+      narrow ? static_cast<uint32_t>(index) / static_cast<uint32_t>(each) : index / each;
   const long long column = (index - id * each) * kVector;
   const int2 range = ranges[id];
   const int first = range.x / kRows, last = (range.y - 1) / kRows;

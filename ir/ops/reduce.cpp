@@ -343,7 +343,8 @@ struct Extremum {
       kLargest
           ? "The largest element of x (numeric) over `axes`, NaN if there is one, the lower end of "
             "the type's range if there are none; ties share the gradient evenly."
-          : "The smallest element of x (numeric) over `axes`, NaN if there is one, the upper end of "
+          : "The smallest element of x (numeric) over `axes`, NaN if there is one, the upper end "
+            "of "
             "the type's range if there are none; ties share the gradient evenly.";
   static constexpr OperandSpec operands[] = {required("x")};
   static constexpr OpKind kind = OpKind::Reduce;
