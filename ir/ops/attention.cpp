@@ -465,9 +465,9 @@ struct Attention {
     Sizes s = in.sizes();
     Softmax softmax = softmax_of(in, a);
     // The largest values of a model without a kernel for this op: known to the user by their owner.
-    if (const std::string& name = op.result().name(); !name.empty()) {
-      if (softmax.products.name().empty()) softmax.products.set_name(name + ".products");
-      if (softmax.p.name().empty()) softmax.p.set_name(name + ".probabilities");
+    if (const std::string& own = op.result().name(); !own.empty()) {
+      if (softmax.products.name().empty()) softmax.products.set_name(own + ".products");
+      if (softmax.p.name().empty()) softmax.p.set_name(own + ".probabilities");
     }
     Value p = drop(softmax.p, in, a);
     p = cast(reshape(p, s.grouped(s.keys)), in.v.dtype());
