@@ -122,21 +122,13 @@ class Lowering final : public detail::Lowering {
   }
   // A guard along q, all of which holds if it does at both ends.
   static bool has_straight_guard(const KernelNode& n) {
-    if ((n.kind != KernelNode::Guard && n.kind != KernelNode::Load) || n.guard.never) return false;
-    bool along = false;
-    for (const GuardTerm& term : n.guard.terms) {
-      std::vector<int> gathered;
-      term.e.collect_gathered(gathered);
-      if (!gathered.empty()) return false;
-      for (const IndexExpr::Term& t : term.e.terms()) {
-        std::vector<int> below;
-        if (t.atom->of) t.atom->of->collect_axes(below);
-        for (int axis : below)
-          if (axis == kAxisQ) return false;
-        along = along || (t.atom->kind == IndexAtom::Axis && t.atom->id == kAxisQ);
-      }
-    }
-    return along;
+    if ((n.kind != KernelNode::Guard && n.kind != KernelNode::Load) || n.guard.never ||
+        !is_straight(n.guard))
+      return false;
+    for (const GuardTerm& term : n.guard.terms)
+      for (const IndexExpr::Term& t : term.e.terms())
+        if (t.atom->kind == IndexAtom::Axis && t.atom->id == kAxisQ) return true;
+    return false;
   }
   // What is computed and loaded so far.
   struct Loaded {

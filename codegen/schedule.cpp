@@ -220,10 +220,8 @@ bool is_vector_access(const IndexExpr& e, int width) {
   return step == 1 && e.constant() % width == 0;
 }
 
-bool reads_vectors(const KernelNode& load, int width) {
-  if (load.kind != KernelNode::Load || load.guard.never || !is_vector_access(load.index, width))
-    return false;
-  for (const GuardTerm& term : load.guard.terms) {
+bool is_straight(const Guard& guard) {
+  for (const GuardTerm& term : guard.terms) {
     std::vector<int> gathered;
     term.e.collect_gathered(gathered);
     if (!gathered.empty()) return false;
@@ -234,6 +232,11 @@ bool reads_vectors(const KernelNode& load, int width) {
     }
   }
   return true;
+}
+
+bool reads_vectors(const KernelNode& load, int width) {
+  return load.kind == KernelNode::Load && !load.guard.never &&
+         is_vector_access(load.index, width) && is_straight(load.guard);
 }
 
 Phases make_phases(const Kernel& k, const std::vector<int>& kept) {

@@ -60,7 +60,10 @@ std::vector<int> node_inputs(const KernelNode& node);
 // Whether `e` runs along q with step 1 from a multiple of `width`, so that `width` elements can be
 // accessed at once.
 bool is_vector_access(const IndexExpr& e, int width);
-// The same of a Load. Its guard, if it has one, holds for a whole vector if it does at both ends.
+// Whether a guard holds for a run along q if it does at both ends.
+bool is_straight(const Guard& guard);
+// Whether a Load can be made so. Its guard, if it has one, holds for a whole vector if it does at
+// both ends.
 bool reads_vectors(const KernelNode& load, int width);
 
 // The nodes of each phase: which ones phase k computes inside its loop over q (or r), given `kept`.
